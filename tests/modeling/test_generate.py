@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+)
 
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.generate import end_ids, generate
@@ -60,6 +68,20 @@ def test_batches_equal_single_rows_and_a_plain_loop(model: LlamaForCausalLM) -> 
     split = generate(model, tokenizer, PROMPTS, max_new_tokens=12, batch_tokens=40, progress=False)
     assert together == alone == split == expected
     assert len(set(together)) > 3, "rows must differ for the order to be tested"
+
+
+@pytest.mark.parametrize("kind", [GPT2Config, OPTConfig])
+def test_rows_up_to_the_last_learned_position_equal_a_plain_loop(kind: Any) -> None:
+    torch.manual_seed(1)
+    sizes = {"n_positions": 24} if kind is GPT2Config else {"max_position_embeddings": 24, "ffn_dim": 32}
+    config = kind(vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0, **sizes)
+    config.bos_token_id = config.eos_token_id = None
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for weights in model.parameters():
+        torch.nn.init.normal_(weights, std=0.6)
+    caps = [24 - len(prompt) for prompt in PROMPTS]
+    expected = [_plain(model, prompt, cap, set()) for prompt, cap in zip(PROMPTS, caps, strict=True)]
+    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=caps, progress=False) == expected
 
 
 def test_the_terminal_of_the_chat_template_ends_an_answer(model: LlamaForCausalLM) -> None:

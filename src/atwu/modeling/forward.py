@@ -102,7 +102,7 @@ def forward_tokens(
     if layer is not None and hasattr(unwrap(model), "config"):
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
-    _check_length(unwrap(model), max(map(len, arranged.rows)))
+    check_length(unwrap(model), max(map(len, arranged.rows)))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)
     head, results, first = output.head, [], 0
@@ -131,12 +131,18 @@ def forward_tokens(
     return results
 
 
-def _check_length(model: nn.Module, longest: int) -> None:
-    """Check that rows fit into a model with learned positions, such as GPT-2, which would fail within its embedding."""
-    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    if limit is None or longest <= limit:
-        return
-    if any(isinstance(each, nn.Embedding) and _POSITIONS.search(name) for name, each in model.named_modules()):
+def learned_positions(model: nn.Module) -> int | None:
+    """Return the number of positions of a model that learns them, such as GPT-2, and fails beyond; None for other models."""
+    limit: int | None = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    named = (isinstance(each, nn.Embedding) and _POSITIONS.search(name) for name, each in model.named_modules())
+    return limit if limit is not None and any(named) else None
+
+
+def check_length(model: nn.Module, longest: int) -> None:
+    """Check that rows fit into a model with learned positions."""
+    if longest > getattr(getattr(model, "config", None), "max_position_embeddings", longest) and (
+        limit := learned_positions(model)
+    ):
         raise ValueError(
             f"a row has {longest} tokens, but {type(model).__name__} has {limit} learned positions; set max_length to "
             f"{limit} or less (--max-length), which cuts longer answers; for longer prompts use another model."

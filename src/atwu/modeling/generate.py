@@ -10,6 +10,7 @@ other rows of their batch.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,7 @@ from transformers import (
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
 from atwu.modeling.decoding_batch import DecodingBatch, begin_batch, cache_argument, join_batches, padding_token
+from atwu.modeling.forward import learned_positions
 from atwu.modeling.modes import eval_mode
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
@@ -84,13 +86,13 @@ def generate(
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
     decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None)
+    lengths, limit = [len(prompt) for prompt in prompts], learned_positions(model)
+    batches = _batches(todo, lengths, caps, batch_tokens, math.inf if limit is None else limit)
     with (
         _bare(model, ends),
         progress_bar(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar,
     ):
-        for rows in decoder.finished_rows(
-            prompts, _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens)
-        ):
+        for rows in decoder.finished_rows(prompts, batches, join=limit is None):
             for row in rows:
                 tokens = decoder.generated[row][: caps[row]]
                 outputs[row] = tuple(itertools.takewhile(lambda token: token not in ends, tokens))
@@ -116,13 +118,16 @@ def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 
-def _batches(rows: list[int], lengths: list[int], caps: list[int], budget: int) -> Iterator[list[int]]:
-    """Group rows longest first, so that out-of-memory errors appear at the start; equal lengths keep their order."""
+def _batches(rows: list[int], lengths: list[int], caps: list[int], budget: int, limit: float) -> Iterator[list[int]]:
+    """Group rows longest first, so that out-of-memory errors appear at the start; equal lengths keep their order.
+
+    Rows run to the largest cap of their batch; none may then be longer than the limit.
+    """
     batch: list[int] = []
     width = cap = 0
     for row in sorted(rows, key=lambda row: lengths[row] + caps[row], reverse=True):
         new_width, new_cap = max(width, lengths[row]), max(cap, caps[row])
-        if batch and (len(batch) + 1) * (new_width + new_cap) > budget:
+        if batch and ((len(batch) + 1) * (new_width + new_cap) > budget or new_width + new_cap > limit):
             yield batch
             batch, new_width, new_cap = [], lengths[row], caps[row]
         batch.append(row)
@@ -174,13 +179,15 @@ class _Decoder:
         self.generated: list[list[int]] = [[] for _ in caps]
         """Generated ids of each row; those after an end token or the cap are meaningless."""
 
-    def finished_rows(self, prompts: Sequence[Sequence[int]], batches: Iterable[list[int]]) -> Iterator[list[int]]:
-        """Yield the rows that have finished, as they finish."""
+    def finished_rows(
+        self, prompts: Sequence[Sequence[int]], batches: Iterable[list[int]], *, join: bool
+    ) -> Iterator[list[int]]:
+        """Yield the rows that have finished, as they finish; `join` continues rows of several batches together."""
         waiting: list[DecodingBatch] = []
         for rows in batches:
             batch = begin_batch(self.model, [prompts[row] for row in rows], rows, max(self.caps[row] for row in rows))
             yield self._advance(batch)
-            while batch.rows and not batch.joins:
+            while batch.rows and not (join and batch.joins):
                 yield self._advance(batch)
             waiting.append(batch)
             while sum(len(each.rows) for each in waiting) >= _JOINED * len(rows):

@@ -29,6 +29,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.forward import check_length
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 
@@ -201,6 +202,7 @@ def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tenso
     number of tokens are read together, so that none is padded.
     """
     ids = [tokenizer(f"This text is about {text}", add_special_tokens=True)["input_ids"] for text in texts]
+    check_length(model, max(map(len, ids)))
     found = torch.empty(len(ids), model.config.get_text_config().hidden_size)
     with eval_mode(model):
         device = next(model.parameters()).device

@@ -48,7 +48,11 @@ def output_path(path: str | Path) -> Path:
     found = Path(os.path.realpath(given))
     there = next((each for each in found.parents if each.exists()), None)
     if found.is_symlink() or there is None or not there.is_dir():
-        why = f"{there} is not a folder" if there is not None and not there.is_dir() else f"no folder can be created at {found}"
+        why = (
+            f"{there} is not a folder"
+            if there is not None and not there.is_dir()
+            else f"no folder can be created at {found}"
+        )
         raise OSError(f"output {path}: {why}; choose another output.")
     if not os.access(there, os.W_OK):
         raise OSError(f"output {path} cannot be created: {there} is read-only; choose another output.")
