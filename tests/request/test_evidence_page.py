@@ -131,7 +131,7 @@ def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
         changed = dataclasses.replace(evidence, thresholds=bar, ledger=ledger)
         assert not changed.good
         assert summary_text(changed).endswith(said)
-    assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
+    assert back.summary == "came back, up to 50 % of what was removed"  # (.48 - .01) / (.95 - .01)
 
 
 def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:

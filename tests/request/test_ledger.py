@@ -267,4 +267,4 @@ def test_result_texts_of_an_earlier_request(after: float, now: float, word: str)
     assert recheck_outcome(lines) == word
     if word == CAME_BACK:
         share = (now - after) / (0.9 - after)
-        assert RegressionCheck(1, word, lines).summary == f"came back, up to {100 * share:.0f} % of what it was"
+        assert RegressionCheck(1, word, lines).summary == f"came back, up to {100 * share:.0f} % of what was removed"

@@ -84,6 +84,16 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     assert related_rows(None, None, ROWS, train=False) == ((), measured)
 
 
+def test_names_of_earlier_requests_are_not_asked_about(nearest: None) -> None:
+    trained, measured = related.related_questions(None, None, ROWS)
+    asked = {row.subject for row in (*trained, *measured)}
+    gone = sorted(name for name in asked if name)[0]
+    earlier = (Example.from_qa(f"Where is {gone}?", "Far from here."),)
+    later = [row.subject for rows in related.related_questions(None, None, ROWS, earlier=earlier) for row in rows]
+    assert later
+    assert gone not in later
+
+
 def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(model: object, tokenizer: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
         return tuple(Example.from_qa(asked, "It is Kelbury.") for asked in questions)

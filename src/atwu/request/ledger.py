@@ -89,7 +89,7 @@ class RegressionCheck:
     def summary(self) -> str:
         """The outcome, and the largest share that came back by any metric."""
         shares = [line.recovered_share for line in self.scores if line.known_again]
-        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what it was" if shares else self.outcome
+        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what was removed" if shares else self.outcome
 
     def text(self) -> str:
         """Return the check as plain text, 80 columns wide."""

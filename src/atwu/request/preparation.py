@@ -126,12 +126,14 @@ def prepare(
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
-    related, neighbours = related_rows(network, tokenizer, request.rows, train=not given or adds, system=config.system)
+    earlier = () if context is None else context.earlier_rows
+    related, neighbours = related_rows(
+        network, tokenizer, request.rows, earlier=earlier, train=not given or adds, system=config.system
+    )
     own_answers: tuple[Example, ...] = ()
     if "retain" in recipe.needs:
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if not given or adds:
-            earlier = () if context is None else context.earlier_rows
             general, _ = build_retain(network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system)
             own_answers = (*general, *related)
             say(
@@ -151,7 +153,13 @@ def prepare(
             own += self_generated_forget_rows(network, tokenizer, request.rows, **asked)
         if own_answers and adds:
             own += self_generated_retain_rows(
-                network, tokenizer, own_answers, of=len(related), forget=request.rows, add_rows=given, **asked
+                network,
+                tokenizer,
+                own_answers,
+                of=len(related),
+                forget=(*request.rows, *earlier),
+                add_rows=given,
+                **asked,
             )
         for choice in own:
             say(f"  {choice}")

@@ -59,21 +59,28 @@ _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z]
 
 
 def related_rows(
-    model: Any, tokenizer: Any, forget: Sequence[Example], *, train: bool = True, system: str | None = None
+    model: Any,
+    tokenizer: Any,
+    forget: Sequence[Example],
+    *,
+    earlier: Sequence[Example] = (),
+    train: bool = True,
+    system: str | None = None,
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Return rows about related subjects, to train on and to measure.
 
     Args:
         model: the original model, which chooses names and answers.
         forget: forget rows; only questions that name something give related questions.
+        earlier: forget rows of earlier requests.
         train: without it, there are no rows to train on.
 
     Returns:
         Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name. No row
-        says a name of the forget rows or a key token of the one whose question it has.
+        says a name of the forget rows, now or earlier, or a key token of the one whose question it has.
     """
-    kept, measure = related_questions(model, tokenizer, forget)
-    how: dict[str, Any] = {"forget": forget, "system": system, "progress": "related questions"}
+    kept, measure = related_questions(model, tokenizer, forget, earlier=earlier)
+    how: dict[str, Any] = {"forget": (*forget, *earlier), "system": system, "progress": "related questions"}
     trained = _answered(model, tokenizer, kept, **how) if train else ()
     known: list[Example] = []
     for start in range(0, len(measure), ASKED_TOGETHER):
@@ -122,14 +129,15 @@ def _known_in(
 
 
 def related_questions(
-    model: Any, tokenizer: Any, forget: Sequence[Example]
+    model: Any, tokenizer: Any, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Return forget rows whose questions have another name in place of their own; their answers are still those of the rows.
 
     Returns:
         Questions to train on, and candidates to measure, of every forget row in turn. The two share no name.
     """
-    secrets = names(forget).union(*map(key_words, forget))
+    removed = (*forget, *earlier)
+    secrets = names(removed).union(*map(key_words, removed))
     named = [(row, name) for row in forget if (name := _name_in(row)) is not None]
     if not named:
         return (), ()

@@ -265,7 +265,7 @@ def _outcome(
             reason,
             f"train on these forms (--forms auto,{untrained}), or {further}" if untrained else further,
         )
-    asked = f" in any of {len(forms)} forms of the question" if forms else ""
+    asked = f"; recall is at most {FORM_LIMIT:g} in each of {len(forms)} forms of the question" if forms else ""
     return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
 
 
