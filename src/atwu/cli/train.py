@@ -88,18 +88,10 @@ def finetune_options() -> list[CliOption]:
     return _training_options(TrainingOptions)
 
 
-OWN_DEFAULTS = ("refusal_sentence",)
-"""Settings of several components, of which each has its own default."""
-
-
 def _component_help(option: ComponentOption) -> str:
     """Return the help of a component's option as sentences."""
-    if option.name == "beta":  # of several components
-        return (
-            "Beta in the formula of the weighting or the forget loss, see `atwu methods NAME`. Default: the method's."
-        )
     text = option.help if option.help.partition(" ")[0].endswith(":") else option.help[:1].upper() + option.help[1:]
-    return f"{text}. Default: the method's." if option.number or option.name in OWN_DEFAULTS else f"{text}."
+    return f"{text}. Default: the method's." if option.number or option.default is None else f"{text}."
 
 
 def unlearn_options() -> list[CliOption]:
@@ -116,7 +108,6 @@ def unlearn_options() -> list[CliOption]:
             common=part.name in COMMON_COMPONENT_OPTIONS,
             # Each method has its own default, and some allow 0.
             **({"default": None, "least": 0, "above": None} if part.number else {}),
-            **({"default": None} if part.name in OWN_DEFAULTS else {}),
         )
         for part in component_options().values()
     ]

@@ -15,6 +15,7 @@ import importlib.metadata
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from atwu.methods.component import (
@@ -125,13 +126,21 @@ REPLACEMENT_LOSSES: dict[str, type[ReplacementLoss] | None] = {
 
 
 def component_options() -> dict[str, ComponentOption]:
-    """Return all options of all components by name; if several components share a name, the first one defines it."""
+    """Return all options of all components by name.
+
+    If several components share a name, the first one defines it, without a default or a help in which they differ.
+    """
     others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values(), *REPLACEMENT_LOSSES.values()))
     components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *others)
     options: dict[str, ComponentOption] = {}
     for component in components:
         for option in options_of_component(component):
-            options.setdefault(option.name, option)
+            known = options.setdefault(option.name, option)
+            if option.default != known.default:
+                known = replace(known, default=None)
+            if option.help != known.help:
+                known = replace(known, help="value in the formula of the component, see `atwu methods NAME`")
+            options[option.name] = known
     return options
 
 
