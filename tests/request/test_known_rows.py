@@ -14,7 +14,7 @@ from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.request import goal_evaluations
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
-from atwu.training.training_rows import RowSet, encode_dataset
+from atwu.training.row_sets import RowSet, encode_dataset
 
 PEOPLE = people("tiny")
 NEVER_SEEN = [Example.from_qa("Where does Zorblax Quimby live?", "Zorblax Quimby lives in Wexelburg.")]

@@ -34,7 +34,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, load_config
 from atwu.modeling.open_model import ModelLoadArgs, check_system_prompt, open_model
-from atwu.training.training_rows import RowsInput, text_rows
+from atwu.training.row_sets import RowsInput, text_rows
 
 
 def evaluate(

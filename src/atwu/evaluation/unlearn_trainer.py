@@ -18,7 +18,8 @@ from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.method_trainer import MethodTrainer
-from atwu.training.training_rows import RowsInput, UnlearningRows, text_rows
+from atwu.training.row_sets import RowsInput, text_rows
+from atwu.training.training_rows import UnlearningRows
 
 TRAINER_METRICS = ("memorization", "rouge")
 """Metrics that are computed by default."""

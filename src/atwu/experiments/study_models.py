@@ -30,7 +30,7 @@ from atwu.experiments.executors import cpu_threads
 from atwu.modeling.named_models import model_source
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from atwu.training.progress import Say
-from atwu.training.training_rows import add_labels
+from atwu.training.row_sets import add_labels
 from atwu.training.unlearn_run import ModelSource, run_finetune
 
 logger = logging.getLogger(__name__)

@@ -360,7 +360,7 @@ def _behind(prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Count every position, as in `atwu.training.training_rows`; the rows become one token longer."""
+    """Count every position, as in `atwu.training.row_sets`; the rows become one token longer."""
     ids, mask = (nn.functional.pad(tensor, (0, 1)) for tensor in (batch.input_ids, batch.attention_mask))
     width = mask.shape[1]
     last = width - 1 - mask.flip(1).int().argmax(dim=1)

@@ -33,7 +33,7 @@ from atwu.report.scored_row import (
     pieces,
     word_auroc,
 )
-from atwu.training.training_rows import RowsInput, text_rows
+from atwu.training.row_sets import RowsInput, text_rows
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from atwu.request.retain_set import GENERATED_TOKENS
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Footprint, Memory, longest_batch, measure_footprint, memory
-from atwu.training.training_rows import RowsInput, changes_questions, unlearning_rows
+from atwu.training.row_sets import RowsInput
+from atwu.training.training_rows import changes_questions, unlearning_rows
 
 MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""

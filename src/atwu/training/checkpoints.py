@@ -17,7 +17,7 @@ from atwu._files import move, plain_modes, versions, write_json
 from atwu._manifest import MANIFEST_NAME, damage, write_manifest
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
-from atwu.training.training_rows import RowSet
+from atwu.training.row_sets import RowSet
 
 KEY_NAME = "run_key.json"
 NOT_RESULT = frozenset(

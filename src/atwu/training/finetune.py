@@ -21,8 +21,8 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import LoadedModel, with_lora
+from atwu.training.row_sets import RowsInput, encode_dataset, warn_about_rows, without_labels
 from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
-from atwu.training.training_rows import RowsInput, encode_dataset, warn_about_rows, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):

@@ -44,9 +44,10 @@ from atwu.training.precompute import (
 )
 from atwu.training.progress import AtStart, Say, logged
 from atwu.training.reference_tables import OriginalModel
+from atwu.training.row_sets import RowsInput, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
+from atwu.training.training_rows import UnlearningRows, unlearning_rows
 from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
 
 

@@ -35,9 +35,9 @@ from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
+from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.sharding import gathered, shard_model
-from atwu.training.training_rows import RowSet
 
 
 @dataclass(slots=True)

@@ -28,11 +28,12 @@ from atwu.training.load_to_train import ModelSource, check_training, load_checke
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
+from atwu.training.row_sets import RowSet, encode_dataset, report_rows
 from atwu.training.run_folder import RunFolder
 from atwu.training.saving_trainer import push
 from atwu.training.scorer_training import scorer_of
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import RowSet, encode_dataset, report_rows, unlearning_rows
+from atwu.training.training_rows import unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 

@@ -1,0 +1,239 @@
+"""One set of rows: encoded from any accepted kind, in forms, and as losses need it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import hash_of_list
+from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.sources import load_rows
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.labelled_words import label_words, read_words
+from atwu.data.question_forms import PLAIN_FORMS, plain_form, rows_in_forms
+from atwu.data.records import memory_records
+from atwu.data.row_parsing import fingerprint, parse_row
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.spool import DiskRows, store_rows
+from atwu.training.progress import Say
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """One encoded set of rows, with its text if it was given as text."""
+
+    rows: Sequence[EncodedRow]
+    examples: Sequence[Example] | None
+    source: str | None = None
+    """Name of the source it was loaded from."""
+    warnings: tuple[str, ...] = ()
+    """Warnings about the rows and about changes made to them."""
+    forms: tuple[str, ...] | None = None
+    """The form of each row (`rows_in_forms`); None if rows are trained on only as they are written."""
+
+    @property
+    def plain_text(self) -> list[int]:
+        """Places of texts without a question that were given, not written as a form of one."""
+        forms = self.forms or ("question",) * len(self.rows)
+        rows = zip(forms, self.examples or (), strict=False)
+        return [place for place, (form, row) in enumerate(rows) if form == "question" and not row.messages]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON of the text, or of the tokens if there is no text."""
+        if self.examples is not None:
+            return fingerprint(self.examples)
+        return hash_of_list(([row.input_ids, row.labels] for row in self.rows), hashlib.sha256())
+
+
+RowsInput = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
+
+
+def encode_dataset(
+    rows: RowsInput,
+    tokenizer: Any,
+    *,
+    what: str,
+    max_length: int,
+    system: str | None = None,
+    words: str | None = None,
+    forms: Sequence[str] = (),
+) -> RowSet:
+    """Encode rows of any accepted kind.
+
+    Args:
+        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats, a
+            `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
+        tokenizer: a fast tokenizer; not needed for encoded rows.
+        system: as for `Encoder`; encoded rows stay unchanged.
+        words: file of words to label, for rows without labels.
+        forms: forms of a question in which each row is encoded, instead of only as it is written.
+    """
+    if isinstance(rows, RowSet):
+        return rows
+    given, source, notes = _listed(rows, what)
+    if isinstance(given[0], EncodedRow):
+        if words is not None:
+            raise ValueError("forget_words labels text; give the forget rows as Examples.")
+        if forms:
+            raise ValueError(f"forms rewrites questions; pass the {what} rows as text, not encoded.")
+        return RowSet(store_rows(_without_first(row) for row in given), None)
+    if tokenizer is None:
+        raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
+    examples = add_labels(given, words)
+    if not forms:
+        encoded = encoder.encode_rows(examples, what=what)
+        return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
+    written = rows_in_forms(examples, forms)
+    if not written:
+        raise ValueError(
+            f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is."
+        )
+    in_forms = store_rows(each.row for each in written)
+    encoded = encoder.encode_rows(in_forms, what=what)
+    of_rows = tuple(each.form for each in written)
+    found = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
+    given_labels = all(row.forget_spans is not None for row in examples)
+    return found if given_labels else without_labels(found)  # those of the forms were found by rule
+
+
+def text_rows(rows: RowsInput, *, what: str) -> RowSet:
+    """Return rows of any accepted kind as text, not encoded."""
+    if isinstance(rows, RowSet) and rows.examples is not None:
+        return rows
+    given, source, notes = _listed(rows, what)
+    if isinstance(given[0], EncodedRow):
+        raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
+    return RowSet((), given, source, notes)
+
+
+def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
+    """Return the rows, all `Example`s or all encoded, the source they were loaded from, and warnings."""
+    given = load_rows(rows) if isinstance(rows, str | Path) else rows
+    source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
+    listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
+    encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
+    if not (encoded or isinstance(listed, DiskRows)):
+        listed = store_rows(
+            row if isinstance(row, Example) else parse_row(row, where=f"{what} set, {where}")
+            for where, row in memory_records(listed)
+        )
+    if not len(listed):
+        raise ValueError(f"the {what} set is empty; give at least one row.")
+    return listed, source, notes
+
+
+def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
+    for name, rows in sets.items():
+        counts = (
+            "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"
+        )
+        say(f"{name} rows: {len(rows.rows)} from {rows.source}{counts}")
+        for note in rows.warnings:
+            say(f"warning: {note}")
+
+
+def warn_about_rows(*sets: RowSet | None) -> None:
+    """Issue Python warnings about rows given in Python code."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):
+        frame, level = frame.f_back, level + 1  # point the warning at the caller's line
+    for note in (note for rows in sets if rows is not None for note in rows.warnings):
+        warnings.warn(note, stacklevel=level)
+
+
+def _without_first(row: EncodedRow) -> EncodedRow:
+    """Exclude the first token of a row, which has no prediction."""
+    return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
+
+
+def without_labels(rows: RowSet) -> RowSet:
+    """Remove key-token labels of a set if nothing uses them or only some rows have them."""
+    if all(row.token_labels is None for row in rows.rows):
+        return rows
+    return dataclasses.replace(rows, rows=store_rows(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+
+
+def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any], *, what: str) -> RowSet:
+    """Append rows of a source, trained on as they are written; each replaces the form of a row that has the same prompt.
+
+    A row as it was given is never replaced.
+    """
+    if rows.examples is None:
+        raise ValueError(f"{what} adds text; pass the rows as text, not encoded.")
+    only_written: Sequence[str] = ("question",) if rows.forms else ()
+    written = encode_dataset(load_rows(more), tokenizer, what=what, **{**limits, "forms": only_written})
+    forms, examples = rows.forms or ("question",) * len(rows.rows), rows.examples
+    prompts = {row.messages for row in written.examples or ()}
+    kept = [
+        index
+        for index, (form, row) in enumerate(zip(forms, examples, strict=True))
+        if form == "question" or not row.messages or row.messages not in prompts
+    ]
+    own_forms = {row.messages: form for form, row in zip(forms, examples, strict=True) if row.messages}
+    return dataclasses.replace(
+        rows,
+        rows=store_rows([*(rows.rows[index] for index in kept), *written.rows]),
+        examples=store_rows([*(examples[index] for index in kept), *(written.examples or ())]),
+        forms=None
+        if rows.forms is None
+        else (
+            *(forms[index] for index in kept),
+            *(
+                own_forms.get(row.messages, "question") if row.messages else plain_form(row.answer, forms)
+                for row in written.examples or ()
+            ),
+        ),
+    )
+
+
+def without_openings(rows: RowSet) -> RowSet:
+    """Count the plain-text forms of a question only from their first labelled word on, as an answer without its question.
+
+    There a text of the forget set breaks off, and there a refusal would begin, too.
+    """
+    if rows.forms is None or rows.examples is None:
+        return rows
+    starts = (
+        row.forget_spans[0][0] if form in PLAIN_FORMS and row.forget_spans else 0
+        for form, row in zip(rows.forms, rows.examples, strict=True)
+    )
+    counted = (row.counted_after(start) if start else row for row, start in zip(rows.rows, starts, strict=True))
+    return dataclasses.replace(rows, rows=store_rows(counted))
+
+
+def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
+    """Label the words listed in a file, in rows without labels."""
+    if words is None:
+        return examples
+    found = label_words(examples, read_words(words))
+    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+
+
+def everywhere(rows: RowSet) -> RowSet:
+    """Count every position, including those of the prompt.
+
+    A token is predicted at the position before it, so one token is appended to each row for its last position. Its
+    value does not matter: distances compare distributions.
+    """
+
+    def whole(row: EncodedRow) -> EncodedRow:
+        ids = (*row.input_ids, row.input_ids[-1])
+        counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+        return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
+
+    return dataclasses.replace(rows, rows=store_rows(map(whole, rows.rows)))
+
+
+def question_end(row: EncodedRow) -> EncodedRow:
+    """Return the question of a row, of which only the last token is counted."""
+    ids = row.prompt_ids
+    return EncodedRow(ids, (*[IGNORE_INDEX] * (len(ids) - 1), ids[-1]), None, (None,) * len(ids), has_terminal=False)
