@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 def cache_folder(given: str | None = None) -> Path:
     """Return the cache folder: the given one, `$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = given or os.environ.get("ATWU_CACHE")
-    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
+    return (
+        Path(base).expanduser() if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
+    )
 
 
 def writable_folder(folder: Path) -> Path:

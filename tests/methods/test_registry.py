@@ -105,6 +105,29 @@ def test_plain_functions_are_components(tables, tiny_llama, batch, tmp_path):
         recipe("grad_diff", weighting=of_hidden)
 
 
+def a_number(logps):
+    return 3.0
+
+
+def nothing(logps):
+    return None
+
+
+def few(logps):
+    return logps[:, :3]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"), [(a_number, "float"), (nothing, "NoneType"), (few, r"a tensor of shape \(.*, 3\)")]
+)
+def test_a_plain_function_must_return_one_value_per_token(tables, tiny_llama, batch, function, said):
+    rows = batch(seed=1), batch(seed=2)
+    with pytest.raises(
+        ValueError, match=f"forget loss {function.__name__} returned {said}; expected one value per token"
+    ):
+        atwu.unlearning_loss(tiny_llama(), *rows, method="grad_diff", forget_loss=function)
+
+
 def of_hidden(hidden):
     return hidden
 

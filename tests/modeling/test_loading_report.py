@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import load_model
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from tests.micro_models import write_models
+from tests.micro_models import write_micro, write_models
 
 Weights = dict[str, torch.Tensor]
 
@@ -101,3 +102,32 @@ def test_a_saved_model_in_memory_is_read_again_only_if_its_files_differ(tied: bo
         model.model.norm.weight[0] += 1e-3
     again = open_model(str(tmp_path), ModelLoadArgs(), device="cpu", trained=model)[0]
     assert again.model.norm.weight[0] == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0.9, "top_p": 0.6},
+        {"do_sample": False, "temperature": 0.6},
+        {"length_penalty": 2.0, "early_stopping": True},
+        {"top_k": 1, "max_length": 4096, "pad_token_id": -1},
+    ],
+)
+def test_generation_settings_that_transformers_refuses_to_save_are_saved_without_those_of_no_effect(
+    tmp_path: Path, settings: Mapping[str, Any]
+) -> None:
+    source = write_micro(tmp_path / "model")
+    (source / "generation_config.json").write_text(json.dumps(settings))
+    model, tokenizer = open_model(str(source), ModelLoadArgs())
+    set_end_ids(model, tokenizer)
+    model.save_pretrained(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert not {"temperature", "top_p", "top_k", "length_penalty", "early_stopping"} & saved.keys()
+    assert saved.get("max_length") == settings.get("max_length")
+
+
+def test_sampling_settings_of_a_model_that_samples_are_kept(tmp_path: Path) -> None:
+    source = write_micro(tmp_path / "model")
+    (source / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.6}))
+    model, _ = open_model(str(source), ModelLoadArgs())
+    assert model.generation_config.temperature == 0.6

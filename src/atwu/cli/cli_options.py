@@ -271,7 +271,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a flat YAML file of options, without the key `about`."""
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
-    values = read_yaml(path)
+    values = read_yaml(path) or {}
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     values.pop(ABOUT, None)
@@ -283,6 +283,10 @@ def typed_options(values: Mapping[str, Any], command: type, *, where: Path) -> d
     known = {option.name: option for option in cli_options_of(command) if option.name != "config"}
     for key in values:
         if key not in known:
+            flag = f"--{key.replace('_', '-')}"
+            meant = next((option.name for option in known.values() if flag in option.alias), None)
+            if meant is not None:
+                raise ValueError(f"{where}: unknown key {key!r}; the key of {flag} is {meant}.")
             hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")
             raise ValueError(f"{where}: unknown key {key!r}.{hint}")
     return {key: known[key].value(value, where=f"{where}: {key}") for key, value in values.items() if value is not None}

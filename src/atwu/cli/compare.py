@@ -39,7 +39,7 @@ class CompareCommand:
     def run(self) -> None:
         from atwu.evaluation.result import read_result
         from atwu.report.metric_table import PANEL, table_of
-        from atwu.report.report_records import models_by_warning
+        from atwu.report.report_records import EVAL_NAME, models_by_warning
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
@@ -57,7 +57,8 @@ class CompareCommand:
                 "give two or more results or the folder of a study; atwu evaluate --output writes results."
             )
         else:
-            loaded = _named([(path, read_result(path)) for path in self.results])
+            paths = [path / EVAL_NAME if path.is_dir() else path for path in self.results]
+            loaded = _named([(path, read_result(path)) for path in paths])
             _same_settings(loaded)
         known = table_of(loaded).keys
         if self.metrics:

@@ -51,7 +51,7 @@ class MethodsCommand:
 
     def run(self) -> None:
         load_plugins()
-        console = Console(markup=False, highlight=False, emoji=False)
+        console = terminal()
         if self.name is None:
             list_methods(console)
         else:

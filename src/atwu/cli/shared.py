@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -32,7 +34,8 @@ def terminal() -> Console:
     """Return the console for tables; square brackets are plain text."""
     from rich.console import Console
 
-    return Console(markup=False, emoji=False)
+    width = shutil.get_terminal_size().columns if os.environ.get("COLUMNS", "1").strip() == "0" else None
+    return Console(markup=False, emoji=False, highlight=False, width=width)  # rich would take 0 literally
 
 
 def plain_table(*heads: str, right: Collection[str] = ()) -> Table:

@@ -83,8 +83,15 @@ def check_finite(model: nn.Module, source: str) -> None:
             )
 
 
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_BEAMS = ("early_stopping", "length_penalty", "diversity_penalty", "num_beam_groups", "constraints")
+
+
 def check_generation(model: Any, source: str) -> None:
-    """Check the end tokens of the generation settings."""
+    """Check the generation settings, and remove those of sampling and beams where they have no effect.
+
+    transformers loads such settings and refuses to save them.
+    """
     given = None if model.generation_config is None else model.generation_config.eos_token_id
     size = int(model.config.get_text_config().vocab_size)
     for token in given if isinstance(given, list) else [given]:
@@ -94,6 +101,19 @@ def check_generation(model: Any, source: str) -> None:
                 f"{source}: eos_token_id (generation_config.json or config.json) is {given!r:.60}, expected ids below {size}; "
                 "restore the file."
             )
+    if (settings := model.generation_config) is None:
+        return
+    unused: tuple[str, ...] = () if settings.do_sample else _SAMPLING
+    unused += () if (settings.num_beams or 1) > 1 else _BEAMS
+    for name in unused:
+        if getattr(settings, name, None) is not None:
+            setattr(settings, name, None)
+    if (settings.pad_token_id or 0) < 0:
+        settings.pad_token_id = None
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        raise ModelFileError(f"{source}: generation_config.json: {' '.join(str(error).split())[:300]}") from None
 
 
 def warn_of_epsilon(model: Any, source: str) -> None:

@@ -63,7 +63,8 @@ class EvidenceSession:
         if not (self.folder.run / RECORD_NAME).is_file():
             if unfinished(self.folder.run).is_dir():
                 raise ValueError(f"the request of {run} has no verdict yet; repeat its command to finish it.")
-            raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {RECORD_NAME} is missing.")
+            why = f"{RECORD_NAME} is missing" if self.folder.run.exists() else "there is no such folder"
+            raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {why}.")
         check_as_written(self.folder.run, weights=False)
         self.run = read_object(self.folder.run / RECORD_NAME, foreign=False)
         if (command := self.run.get("command")) != "unlearn":

@@ -244,7 +244,9 @@ def _outcome(
         if not leaks and not other_prompts:
             return TOO_COSTLY, f"The forget rows are forgotten, but {damage}.", advice
     if unchanged:
-        reason = f"Forget rows are known as well as before: no metric changed by {MIN_CHANGE} or more."
+        reason = (
+            f"Forget rows are known as well as before: none of their key-token metrics changed by {MIN_CHANGE} or more."
+        )
         return UNCHANGED, reason, "omit --learning-rate and --steps, so that they are chosen, or raise them"
     if still:
         outcome = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,8 +93,14 @@ def checkpoint_to_resume(
     if not asked:
         return None
     if isinstance(asked, str | os.PathLike):
+        if not Path(asked).is_dir():
+            raise FileNotFoundError(
+                f"there is no folder {asked}; resume from a checkpoint, such as {run}/checkpoint-5."
+            )
         if (wrong := damage(Path(asked))) is not None:
             raise ValueError(f"{asked} is damaged ({wrong}); resume from another checkpoint.")
+        if not re.fullmatch(r".*-\d+", Path(asked).name):
+            raise ValueError(f"{asked} is not a checkpoint; resume from one, such as {run}/checkpoint-5.")
         return os.fspath(asked)
     if last_checkpoint(run) is None:
         raise ValueError(f"{run} contains no checkpoint to resume from.")

@@ -40,6 +40,8 @@ _LONGEST_NAME = 255 - len(_WORK)
 
 def output_path(path: str | Path) -> Path:
     """Resolve an output path, following symbolic links."""
+    if not str(path).strip():
+        raise OSError("the output is empty; name a folder.")
     given = Path(path).expanduser().absolute()
     if printable(str(given)) != str(given):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
