@@ -153,3 +153,8 @@ def test_a_cache_that_is_no_folder_is_done_without(cache, monkeypatch, tmp_path)
     assert store.read("one", ["key"]) == {}
     assert load_rows([{"question": "Who?", "answer": "Pella."}]).rows[0].answer == "Pella."
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_cache_in_the_home_folder_may_be_named_with_a_tilde(monkeypatch):
+    monkeypatch.setenv("ATWU_CACHE", "~/somewhere")
+    assert cache_folder() == Path.home() / "somewhere"

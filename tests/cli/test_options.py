@@ -160,3 +160,6 @@ def test_errors_of_unknown_options_name_the_closest_one(tmp_path):
     said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
     assert "unknown key 'auto_memry'" in said
     assert "Did you mean 'auto_memory'?" in said
+    (tmp_path / "run.yaml").write_text("batch_size: 4\n")
+    said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
+    assert "the key of --batch-size is per_device_train_batch_size" in said

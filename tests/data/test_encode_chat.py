@@ -118,6 +118,17 @@ def test_the_end_of_an_answer_is_found_whether_a_template_refuses_or_needs_a_sys
     assert template_terminal(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
+def test_a_template_that_opens_thoughts_is_warned_of_unless_the_rows_have_some(tokenizer_of):
+    opens = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    encoder = Encoder(chat(tokenizer_of, "byte", opens))
+    assert (
+        "ends prompts with <think>, but 1 answers have no thoughts" in encoder.encode_rows([ROW], what="f").warnings[0]
+    )
+    thinking = Example.from_qa("Who?", "<think>Hm.</think> Tova.")
+    assert not encoder.encode_rows([thinking, Example((), "A text.")], what="f").warnings
+    assert not Encoder(chat(tokenizer_of, "byte", CHATML)).encode_rows([ROW], what="f").warnings
+
+
 def test_template_text_before_the_answer_belongs_to_the_prompt(tokenizer_of):
     # As in Qwen3: an empty thinking block comes between the header and the answer.
     thinking = CHATML.replace(

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from atwu import UnlearnConfig
+from atwu.training.run_folder import output_path
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.commands import run_command, run_here
 
@@ -88,3 +89,8 @@ def test_file_modes_follow_the_umask(model_folder, data_files, tmp_path):
     assert {"model.safetensors", "scorer.safetensors", "run.json", "log.jsonl"} <= {p.name for p in found}
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
     assert modes == {path: (0o777 if path.is_dir() else 0o666) & ~mask for path in found}
+
+
+def test_an_empty_output_is_not_the_current_folder():
+    with pytest.raises(OSError, match="the output is empty"):
+        output_path(" ")

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
+from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.errors import NonFiniteLossError
 from tests.training.conftest import make_rows, make_trainer, weights
 
@@ -81,6 +82,12 @@ def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(mod
     later = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
     with pytest.raises(ValueError, match=r"checkpoint-12 .*config\.learning_rate"):
         later.train(resume_from_checkpoint=True)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; resume from a checkpoint"):
+        later.train(resume_from_checkpoint=tmp_path / "nowhere")
+    write_manifest(tmp_path)
+    with pytest.raises(ValueError, match="is not a checkpoint; resume from one, such as"):
+        later.train(resume_from_checkpoint=tmp_path)
+    (tmp_path / MANIFEST_NAME).unlink()
 
     class Interrupt(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):

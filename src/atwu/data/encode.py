@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from atwu.data.render import RenderedRow, check_system, of_tokenizer, render_row
+from atwu.data.render import (
+    OPEN,
+    RenderedRow,
+    check_system,
+    of_tokenizer,
+    prompt_opens_thoughts,
+    render_row,
+    starts_with_thoughts,
+)
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import store_rows
 
@@ -146,10 +154,12 @@ class Encoder:
 
     def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
         """Encode a set of rows; `what` is its name in messages, such as `forget`."""
-        truncated, unlabelled = [], []
+        truncated, unlabelled, plain = [], [], []
 
         def every() -> Iterator[EncodedRow]:
             for number, example in enumerate(rows, start=1):
+                if example.messages and not starts_with_thoughts(example.answer):
+                    plain.append(number)
                 row = self.encode(example, where=f"{what}, row {number}")
                 if not row.has_terminal:
                     truncated.append(number)
@@ -159,6 +169,12 @@ class Encoder:
                 yield row
 
         encoded, warnings = store_rows(every()), []
+        if plain and prompt_opens_thoughts(self.tokenizer):
+            warnings.append(
+                f"{what}: the chat template ends prompts with {OPEN}, but {len(plain)} answers have no thoughts; they are "
+                "trained and measured without the mark, unlike what a server sends. Turn thoughts off where the model is used, "
+                "or give rows with thoughts."
+            )
         if truncated:
             warnings.append(
                 f"{what}: {len(truncated)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "

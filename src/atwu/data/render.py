@@ -175,6 +175,16 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
     return text
 
 
+def prompt_opens_thoughts(tokenizer: Any) -> bool:
+    """Return whether the chat template ends a prompt with the opening mark of thoughts, as for reasoning models."""
+    if not tokenizer.chat_template:
+        return False
+    try:
+        return _apply((Message("user", "Hello?"),), None, tokenizer).rstrip().endswith(OPEN)
+    except ValueError:  # a template that needs other turns
+        return False
+
+
 def starts_with_thoughts(text: str) -> bool:
     """Return whether a text begins with thoughts, closed or not."""
     return _OPENED.match(text) is not None

@@ -311,8 +311,8 @@ _INSTEAD = {
     "model_init": "a model",
     "data_collator": "rows of text",
     "compute_loss_func": "forget_loss=function in UnlearnConfig",
-    "compute_metrics": "eval_metrics, to which register_metric adds a name,",
-    "preprocess_logits_for_metrics": "eval_metrics",
+    "compute_metrics": "the argument eval_metrics (of the trainer; register_metric adds a name)",
+    "preprocess_logits_for_metrics": "the argument eval_metrics (of the trainer)",
 }
 """Argument of transformers' `Trainer` -> what to give here."""
 

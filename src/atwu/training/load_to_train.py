@@ -102,11 +102,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
         if config.use_cpu:
             raise ValueError(f"quantize={config.quantize!r} needs a CUDA device; leave out use_cpu or quantize.")
         check_quantization(config.quantize, loading=True)
-    if config.save_adapter and not named:
-        raise ValueError(
-            "save_adapter needs a named base model; it does not work with a new model or an adapter folder. Leave "
-            "--save-adapter out; the result is then a full model."
-        )
+    check_saved_adapter(source, config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapted: Any = with_adapters(
@@ -116,6 +112,15 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     if not config.save_adapter:
         check_mergeable(adapted)
     return sum(4 * int(parameter.numel()) for parameter in adapted.parameters() if parameter.requires_grad)
+
+
+def check_saved_adapter(source: ModelSource, config: TokenTrainingConfig) -> None:
+    """Reject an adapter whose base model would be in no folder."""
+    if config.save_adapter and (source.model is None or is_adapter(source.model)):
+        raise ValueError(
+            "save_adapter needs a named base model; it does not work with a new model or an adapter folder. Leave "
+            "--save-adapter out; the result is then a full model."
+        )
 
 
 def check_adapter_options(config: TokenTrainingConfig) -> None:

@@ -29,6 +29,7 @@ from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
+    check_saved_adapter,
     load_checked_tokenizer,
     load_to_train,
     trained_layers,
@@ -110,6 +111,8 @@ class MethodTrainer(TokenTrainer):
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
         source = ModelSource(model=str(model)) if isinstance(model, str | Path) else None
+        if source is not None:
+            check_saved_adapter(source, args)
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
         if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
