@@ -187,7 +187,10 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        words = re.sub(r"^argument (-\w/)?", "", message).replace(": expected one argument", " needs a value")
+        words = re.sub(r"^argument (-\w/)?", "", message)
+        if (short := words.removesuffix(": expected one argument")) != words:
+            flag = short.rpartition("/")[2]
+            words = f"{short} needs a value; one that begins with a dash is given as {flag}=-VALUE"
         raise UsageError(f"{words}.")
 
 

@@ -111,6 +111,7 @@ def export(
     """
     if format not in EXPORT_FORMATS:
         raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    gguf_type = gguf_type.upper() if gguf_type.upper() in GGUF_TYPES else gguf_type
     if llama_cpp is None and gguf_type not in GGUF_TYPES:
         raise ValueError(
             f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {gguf_type!r}."
