@@ -46,7 +46,7 @@ ELSEWHERE = {
     r"make (\w[\w-]*)": "Makefile",
     r"pip install": "pyproject.toml",
     r"export (ATWU_DATA|OPENAI_API_KEY)": "tests/benchmarks/test_tofu.py",
-    r".*(tofu:|rwku)": "tests/benchmarks/test_benchmarks.py",
+    r".*(tofu:|rwku|suite:)": "tests/benchmarks/test_benchmarks.py",
     r".*(--probes lume|muse:|wmdp:)": "tests/benchmarks/test_small_benchmarks.py",
     r"python examples/small_benchmarks\.py": "tests/benchmarks/test_small_benchmarks.py",
     r"atwu study run .*--setting (lume|muse|knowundo)-tiny": "tests/benchmarks/test_small_benchmarks.py",
