@@ -51,7 +51,7 @@ class MethodsCommand:
 
     def run(self) -> None:
         load_plugins()
-        console = terminal()
+        console = terminal(highlight=False)
         if self.name is None:
             list_methods(console)
         else:

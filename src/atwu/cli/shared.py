@@ -30,12 +30,12 @@ def say(text: object) -> None:
     _line(printable(str(text)), sys.stdout)
 
 
-def terminal() -> Console:
+def terminal(*, highlight: bool = True) -> Console:
     """Return the console for tables; square brackets are plain text."""
     from rich.console import Console
 
     width = shutil.get_terminal_size().columns if os.environ.get("COLUMNS", "1").strip() == "0" else None
-    return Console(markup=False, emoji=False, highlight=False, width=width)  # rich would take 0 literally
+    return Console(markup=False, emoji=False, highlight=highlight, width=width)  # rich would take 0 literally
 
 
 def plain_table(*heads: str, right: Collection[str] = ()) -> Table:

@@ -21,7 +21,7 @@ from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_r
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
-_LABEL = re.compile(r"\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)?", re.IGNORECASE)
+_LABEL = re.compile(r"\A\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)?", re.IGNORECASE)
 """What a reply without an object may say before YES or NO."""
 _FLAT = re.compile(r"\{[^{}]*\}")
 _PUNCTUATION = string.whitespace + string.punctuation
@@ -85,7 +85,7 @@ def without_header(text: str) -> str:
 
 def read_verdict(text: str) -> Verdict:
     """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone."""
-    bare = _LABEL.sub("", _answer(text), count=1).strip(_PUNCTUATION).upper()
+    bare = _LABEL.sub("", _answer(text)).strip(_PUNCTUATION).upper()
     if bare in ("YES", "NO"):
         return Verdict(bare == "YES", "")
     reply, around = _object_and_words(text)
