@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from atwu.data.encode import Encoder
+from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generation_key
+from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import forms_to_ask
+from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck
@@ -79,6 +83,20 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     assert whole.excess / 2 < early.excess <= whole.excess
     assert early.text == "recall in the form blank is at least 1.000 (goal 0.100)"
     assert check.find_leak(model, at_most=whole.excess, first=whole.places) == whole
+
+
+def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = open_model(str(target), ModelLoadArgs())
+    check = AnswerCheck({FORGET: ROWS}, tokenizer, None, 0.1)
+    written = [each.row for each in forms_to_ask(ROWS, ()) if each.form not in OPTION_FORMS]
+    tokens = read_tokens(model, Encoder(tokenizer).encode_rows(written, what="rows").rows)
+    values = [key_token_probability(*pair) for pair in zip(written, tokens, strict=True)]
+    probabilities = sorted(value for value in values if value is not None)
+    assert len(probabilities) > len(ROWS)
+    for place in (0, len(probabilities) // 2, len(probabilities)):
+        limit = probabilities[place] - 1e-9 if place < len(probabilities) else probabilities[-1]
+        monkeypatch.setattr(answer_check, "LIKELY", limit)
+        assert check.likely_facts(model) == len(probabilities) - place
 
 
 def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class ScriptedEvaluations(GoalEvaluations):
     Args:
         forgets_from: smallest change of the weight, of that at the end, at which the rows are forgotten.
         known: numbers of `ROWS` rows that are still known.
+        likely_below: change of the weight, as a share of that at the end, below which facts are likely.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class ScriptedEvaluations(GoalEvaluations):
         leaks: Sequence[float],
         forgets_from: float,
         known: Sequence[int],
+        likely_below: float,
     ) -> None:
         super().__init__(trainer, ControllerRows((), (), None), ControllerGoals(GOAL, 0.1, LIMIT, ACCEPTED))
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
-        self.known = list(known)
+        self.known, self.likely_below = list(known), likely_below
 
     def estimate_check_seconds(self) -> float:
         return CHECK
@@ -56,6 +58,10 @@ class ScriptedEvaluations(GoalEvaluations):
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         excess = self.leaks.pop(0) if self.leaks else 0
         return Leak(excess, f"leak of {excess}") if excess else None
+
+    def likely_facts(self) -> int:
+        share = self.trainer.model.weight.item() / (self.history[-1].step / 5)
+        return 1 + (share < self.likely_below)
 
     def known_rows(self) -> tuple[list[int], list[int]]:
         if not self.known:
@@ -81,6 +87,7 @@ class Scripted(AdaptiveController):
         *,
         forgets_from: float = 1.0,
         known: Sequence[int] = (),
+        likely_below: float = 0.0,
         warmup: int = 0,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
@@ -101,7 +108,7 @@ class Scripted(AdaptiveController):
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
-        evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from, known)
+        evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from, known, likely_below)
         super().__init__(trainer, evaluations, every=5, adapt=True, stop=True, say=self.said.append)
 
     def run(self) -> int:
@@ -243,6 +250,15 @@ def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
     controller.run()
     assert controller.change_scale == 1
     assert controller.last.leak == 0.2
+
+
+def test_a_scaled_change_may_not_make_facts_likely() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=0.0, likely_below=0.75)
+    controller.run()
+    assert controller.change_scale == 0.8
+    assert any(
+        "not forgotten: 2 facts are likely in some form, 1 with the whole change" in line for line in controller.said
+    )
 
 
 def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:

@@ -8,20 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atwu.data.question_forms import FormRow
+from atwu.data.encode import Encoder
+from atwu.data.question_forms import OPTION_FORMS, FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
-from atwu.evaluation.metrics.key_tokens import key_token_recall
+from atwu.evaluation.metrics.key_tokens import key_token_probability, key_token_recall
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall, forms_to_ask
+from atwu.evaluation.teacher_forced import read_tokens
 from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
 """Number of questions that are answered to estimate the duration of a check."""
 CHECKED_TOGETHER = 64
 """Number of questions in other forms after which a check may end early."""
+LIKELY = 0.2
+"""Key-token probability from which on a fact may show in an answer to a question of a form that is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,14 @@ class AnswerCheck:
                     tuple(place for place, recall in enumerate(recalls) if recall > 0),
                 )
         return None
+
+    def likely_facts(self, model: Any) -> int:
+        """Return how many of the forget rows, in all forms that list no options, have likely key tokens."""
+        written = forms_to_ask(self.sets[FORGET], self.neighbours)
+        rows = [each.row for each in written if each.form not in OPTION_FORMS]
+        encoded = Encoder(self.tokenizer, system=self.system).encode_rows(rows, what=FORGET).rows
+        read = zip(rows, read_tokens(model, encoded), strict=True)
+        return sum((key_token_probability(row, tokens) or 0.0) > LIKELY for row, tokens in read)
 
     def estimate_seconds(self, model: Any) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""

@@ -270,12 +270,12 @@ class AdaptiveController(TrainerCallback):
 
     def _scale_change(self, trained: EvaluationRecord) -> None:
         """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are."""
-        scales = CHANGE_SCALES
+        scales, likely = CHANGE_SCALES, self.evaluations.likely_facts()
         while scales:
             middle = len(scales) // 2
             scale = scales[middle]
             self._weights.scale_change(scale)
-            measured, reason = self._measure_scaled(trained)
+            measured, reason = self._measure_scaled(trained, likely)
             self.say(
                 f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "
                 f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
@@ -290,11 +290,17 @@ class AdaptiveController(TrainerCallback):
         if self.change_scale < 1:
             self.say(f"kept {self.change_scale:g} of the weight change: rows stay forgotten with less damage")
 
-    def _measure_scaled(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
-        """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing."""
+    def _measure_scaled(self, trained: EvaluationRecord, likely: int) -> tuple[EvaluationRecord, str]:
+        """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing.
+
+        Args:
+            likely: number of facts that are likely with the whole change.
+        """
         measured = self.evaluations.measure(trained.step)
         if not self.evaluations.forgotten(measured) or not self.evaluations.within_limit(measured):
             return measured, "better known than holdout rows"
+        if (facts := self.evaluations.likely_facts()) > likely:
+            return measured, f"{facts} facts are likely in some form, {likely} with the whole change"
         at_most = self._tolerated_leak
         leak = self._find_leak(at_most=at_most)
         leaks_more = leak is not None and leak.excess > at_most

@@ -115,6 +115,10 @@ class GoalEvaluations:
         """Return what greedy answers still state (`AnswerCheck.find_leak`)."""
         return self._check_answers(lambda model: self.rows.answers.find_leak(model, at_most=at_most, first=first))
 
+    def likely_facts(self) -> int:
+        """Return how many facts are likely in some form (`AnswerCheck.likely_facts`)."""
+        return self._check_answers(self.rows.answers.likely_facts)
+
     def estimate_check_seconds(self) -> float:
         """Estimate the duration of `find_leak`."""
         return self._check_answers(self.rows.answers.estimate_seconds)

@@ -38,6 +38,11 @@ def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> li
     return rows_in_forms(forget, MEASURED_FORMS, related=neighbours, draws=OPTION_DRAWS)
 
 
+def answers_per_row(forms: Sequence[str]) -> int:
+    """Largest number of answers that measure a row in these forms."""
+    return sum(OPTION_DRAWS if form in OPTION_FORMS else 1 for form in forms)
+
+
 def form_prompt(written: FormRow) -> Prompt:
     """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
     return Prompt(written.row.messages, prefill=written.opening)
@@ -67,10 +72,7 @@ def worst_form(*means: Any) -> Any:
 class QuestionForms(Metric):
     name = "forms"
     about = "Recall of facts asked for in other forms: blanks, completions, multiple choice, role play and more"
-    cost = (
-        f"{len(MEASURED_FORMS) + len(OPTION_FORMS) * (OPTION_DRAWS - 1)} answers per forget row, {len(NEIGHBOUR_FORMS)} per "
-        "neighbour row"
-    )
+    cost = f"{answers_per_row(MEASURED_FORMS)} answers per forget row, {answers_per_row(NEIGHBOUR_FORMS)} per neighbour row"
     needs = (FORGET,)
     needs_weights = False
     uses = ("max_new_tokens",)
@@ -117,7 +119,7 @@ class QuestionForms(Metric):
         neighbours = session.sets.get(NEIGHBOURS, ())
         self._written = {
             FORGET: forms_to_ask(session.sets[FORGET], neighbours),
-            NEIGHBOURS: rows_in_forms(neighbours, NEIGHBOUR_FORMS),
+            NEIGHBOURS: rows_in_forms(neighbours, NEIGHBOUR_FORMS, draws=OPTION_DRAWS),
         }
 
     def prompts(self) -> Iterable[Prompt]:
