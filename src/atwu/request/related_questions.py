@@ -33,7 +33,7 @@ from atwu.modeling.forward import check_length
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 
-NAMES_PER_ROW = 9
+NAMES_PER_ROW = 24
 """Questions about related subjects to train on, of one forget row, at most."""
 MAX_RELATED = 180
 """The same for all forget rows together."""
