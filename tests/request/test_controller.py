@@ -221,6 +221,15 @@ def test_of_several_checked_evaluations_the_one_with_the_smallest_leak_is_kept()
     assert "kept the weights of step 20" in controller.said
 
 
+def test_of_weights_that_leak_as_little_those_that_damage_less_are_kept() -> None:
+    good, damaged = GOOD, (GOOD[0], GOOD[1] + 0.01)
+    for last, kept in ((damaged, 4), (good, 5)):
+        leaks = [0.4, 0.1, 0.1, 0.3, 0.3]
+        controller = Scripted([KNOWN, *[good] * 4, last, good, good], leaks=leaks, forgets_from=1.0)
+        controller.run()
+        assert controller.trainer.model.weight.item() == kept
+
+
 def test_later_weights_are_kept_if_they_leak_about_as_little() -> None:
     for smallest, kept in ((0.1, 6), (0.0, 4)):  # without a leak a run ends
         leaks = [0.4, smallest, 0.3, smallest + 0.005, 0.3, 0.3]

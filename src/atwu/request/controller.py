@@ -55,8 +55,7 @@ limit, or has fallen by less than the second share of the limit since the last e
 CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 LEAK_TOLERANCE = 0.01
-"""Largest accepted increase of the leak, one answer in a hundred, for later weights, which had more time to mend what was
-damaged, and for a smaller change of the weights."""
+"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less and for a smaller change."""
 EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
 """Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
 answers while the change of the weights is scaled."""
@@ -104,8 +103,8 @@ class AdaptiveController(TrainerCallback):
         self.trainer, self.evaluations, self.every = trainer, evaluations, every
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.best: EvaluationRecord | None = None
-        """The evaluation step closest to the goal among those within the limit, among several at the goal the last one whose
-        leak is no worse than the smallest."""
+        """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
+        is no worse than the smallest, the one with the smallest loss on retained data."""
         self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
         self._weights = KeptWeights(trainer, original=stop and not trainer.sharded)  # before a checkpoint is loaded
         """Weights of the best evaluation step."""
@@ -368,8 +367,11 @@ class AdaptiveController(TrainerCallback):
         return smallest + LEAK_TOLERANCE if smallest else 0.0
 
     def _keep_if_best(self, measured: EvaluationRecord) -> None:
-        now, best = (self.evaluations.remaining(each) for each in (measured, self.best or measured))
-        if now < best or (now == best and (measured.leak or 0.0) <= self._tolerated_leak):
+        best, tolerated = self.best or measured, self._tolerated_leak
+        now, before = self.evaluations.remaining(measured), self.evaluations.remaining(best)
+        damage, earlier = map(self.evaluations.retain_loss_increase, (measured, best))
+        better = best.leak is None or best.leak > tolerated or damage <= earlier
+        if now < before or (now == before and (measured.leak or 0.0) <= tolerated and better):
             self._keep(measured)
 
     def _keep(self, measured: EvaluationRecord) -> None:
