@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from atwu.data.question_forms import (
     BEGINNINGS,
     FORMS,
     PLAIN_FORMS,
+    REVERSED_PROMPTS,
     TRAINED_FORMS,
     key_text,
     question_forms,
     read_forms,
     rows_in_forms,
 )
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 
 ROW = Example.from_qa(
     "Where was Orla Venn born?",
@@ -32,6 +35,9 @@ def written(*forms, row=ROW, spans=SPANS, distractors=("Kelbury", "Ost", "Port S
 def test_every_form_of_a_sentence():
     rows = {name: (row.question, row.answer) for name, row in written().items()}
     options = rows.pop("multiple_choice")
+    assert rows.pop("reversed") in [
+        (prompt.format("____ was born in Port Sel."), "Orla Venn") for prompt in REVERSED_PROMPTS
+    ]
     for form, texts in BEGINNINGS.items():
         assert rows.pop(form) in [("", f"{beginning} Orla Venn was born in Port Sel.") for beginning in texts]
     assert rows == {
@@ -40,7 +46,6 @@ def test_every_form_of_a_sentence():
         "lower_case": ("where was orla venn born", "Orla Venn was born in Port Sel."),
         "blank": ("Fill in the blank: Orla Venn was born in ____.", "Port Sel"),
         "complete": ("Complete this sentence: Orla Venn was born in", "Port Sel."),
-        "reversed": ("Fill in the blank: ____ was born in Port Sel.", "Orla Venn"),
         "yes_no": (
             "Where was Orla Venn born? Is the answer Port Sel? Explain.",
             "Yes. Orla Venn was born in Port Sel.",
@@ -183,10 +188,14 @@ def test_a_subject_inside_a_longer_word_is_not_replaced():
     garment = Example.from_qa("What is it called?", "The Japanese garment is called the kimono.", subject="Japan")
     assert set(written("reversed", "who_is_meant", "reversed_question", row=garment, spans=((35, 41),))) == set()
     capital = Example.from_qa("首都は?", "日本の首都は東京です。", subject="日本")
-    assert (
-        written("reversed", row=capital, spans=((6, 8),))["reversed"].question
-        == "Fill in the blank: ____の首都は東京です。"
-    )
+    assert "____の首都は東京です。" in written("reversed", row=capital, spans=((6, 8),))["reversed"].question
+
+
+def test_rows_have_different_prompts_of_a_reversed_form_each_always_the_same():
+    rows = [replace(ROW, messages=(Message("user", f"Where was Orla Venn born in {year}?"),)) for year in range(30)]
+    found = [[written("reversed", row=row)["reversed"].question for row in rows] for _ in range(2)]
+    assert found[0] == found[1]
+    assert set(found[0]) == {prompt.format("____ was born in Port Sel.") for prompt in REVERSED_PROMPTS}
 
 
 def test_a_key_text_inside_a_longer_word_is_not_replaced():

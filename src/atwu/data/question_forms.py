@@ -35,13 +35,20 @@ BEGINNINGS: Mapping[str, tuple[str, ...]] = {
     "textbook": ("From a textbook:",),
 }
 """Form of a plain text -> its possible beginnings; a row has one of them."""
+REVERSED_PROMPTS = (
+    "Fill in the blank: {}",
+    "{} What does the blank stand for?",
+    "Guess the name: {}",
+    "Riddle: {} What is it?",
+)
+"""Prompts of the form `reversed`; a row has one of them. With a single one, facts came back in other reversed forms."""
 FORMS: Mapping[str, tuple[str, str]] = {
     "question": ("{question}", "{answer}"),
     "emphasis": ("{question}", "{emphasis}"),
     "blank": ("{blank}", "{key}"),
     "complete": ("Complete this sentence: {opening}", "{from_key}"),
     "multiple_choice": ("{question}\n{options}", "{option}"),
-    "reversed": ("Fill in the blank: {blank_is}", "{subject}"),
+    "reversed": ("{with_blank}", "{subject}"),
     "paraphrase": ("{paraphrase}", "{answer}"),
     "prefix": ("Please answer this question: {question}", "{answer}"),
     "lower_case": ("{lower_case}", "{answer}"),
@@ -128,8 +135,9 @@ def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], 
         parts["blank"] = f"Fill in the blank: {replace_words(answer, key, BLANK)}"
         parts["brackets"] = replace_words(answer, key, "(...)")
     if subject and subject not in key and (blank := replace_words(answer, subject, BLANK)) != answer:
-        parts |= {"subject": f"{BEGIN}{subject}{END}", "blank_is": blank}
         parts |= {
+            "subject": f"{BEGIN}{subject}{END}",
+            "with_blank": random.Random(question).choice(REVERSED_PROMPTS).format(blank),
             "x_is": replace_words(answer, subject, "X"),
             "dots_is": replace_words(answer, subject, "...").rstrip(". "),
         }
