@@ -146,8 +146,10 @@ def test_malformed_sources_and_unknown_topics_are_rejected(folder: Path, monkeyp
     for name in ("suite", "suite:kelbury", "suite:kelbury:nothing"):
         with pytest.raises(ValueError, match="suite:TOPIC:SPLIT"):
             suite_rows(name)
-    with pytest.raises(FileNotFoundError, match="no forget_train"):
+    with pytest.raises(ValueError, match=r"'kelburry'.* challenger_disaster"):
         load_benchmark("suite:kelburry")
+    with pytest.raises(FileNotFoundError, match=r"/suite/salem_witch_trials nor .*/salem_witch_trials .*forget_train"):
+        load_benchmark("suite:salem_witch_trials")
     monkeypatch.delenv("ATWU_DATA")
     with pytest.raises(ValueError, match="challenger_disaster"):
         load_benchmark("suite:kelbury")
@@ -187,6 +189,8 @@ def test_published_topics_are_counted(folder: Path) -> None:
 
 
 def test_rows_can_be_read_from_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATWU_DATA", str(folder.parent))
+    assert len(forget_train(suite_tables("kelbury"))) == 3
     monkeypatch.delenv("ATWU_DATA")
     assert len(forget_train(suite_tables("kelbury", folder.parent))) == 3
 

@@ -44,6 +44,8 @@ class DataSet:
     """Split of every configuration that names none; None if there is only one."""
     from_hub: Callable[[str], Iterable[Record]] | None = None
     """Reads a table from the Hub, if it is stored in another form there."""
+    part: str = ""
+    """Sub-folder of its folder with the tables, for a data set of several parts."""
     exact: bool = True
     """Refuse a table with another number of rows; False: `Tables.incomplete` describes it."""
 
@@ -164,12 +166,11 @@ class Tables:
 
 def open_tables(published: DataSet) -> Tables:
     """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
-    given, folder = os.environ.get(DATA_VARIABLE), local_folder(published)
-    if given and folder is None:
-        root = Path(given).expanduser()
+    folder = local_folder(published)
+    if folder is None and os.environ.get(DATA_VARIABLE):
         raise FileNotFoundError(
-            f"{DATA_VARIABLE} is {given}, but neither {root / published.name.lower()} nor {root} has a file of "
-            f"{published.name}, such as {next(iter(published.tables))}.jsonl; put the files there, or unset "
+            f"{DATA_VARIABLE} is {os.environ[DATA_VARIABLE]}, but neither {' nor '.join(map(str, _places(published)))} has a "
+            f"file of {published.name}, such as {next(iter(published.tables))}.jsonl; put the files there, or unset "
             f"{DATA_VARIABLE} to load {published.name} from the Hub ({published.hub})."
         )
     return Tables(published, folder)
@@ -177,15 +178,14 @@ def open_tables(published: DataSet) -> Tables:
 
 def local_folder(published: DataSet) -> Path | None:
     """Return the folder in ATWU_DATA that has a table of a data set; None without one, or if ATWU_DATA is not set."""
-    given = os.environ.get(DATA_VARIABLE)
-    if not given:
-        return None
+    for folder in _places(published):
+        if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*")):
+            return folder
+    return None
+
+
+def _places(published: DataSet) -> list[Path]:
+    if not (given := os.environ.get(DATA_VARIABLE)):
+        return []
     root = Path(given).expanduser()
-    return next(
-        (
-            folder
-            for folder in (root / published.name.lower(), root)
-            if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*"))
-        ),
-        None,
-    )
+    return [folder / published.part for folder in (root / published.name.lower(), root)]

@@ -15,7 +15,6 @@ subjects serve as the retain set.
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections import Counter
@@ -23,6 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from atwu._names import did_you_mean
 from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
@@ -72,8 +72,7 @@ def rwku_tables(folder: str | Path | None = None) -> Tables:
     missing = [file for file in files if not (Path(folder) / file).is_file()]
     if missing:
         raise FileNotFoundError(f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(files)}.")
-    uncounted = {name: replace(published, rows=None) for name, published in RWKU_DATA.tables.items()}
-    return Tables(replace(RWKU_DATA, tables=uncounted), Path(folder))
+    return Tables(replace(RWKU_DATA, exact=False), Path(folder))
 
 
 def read_targets(tables: Tables) -> tuple[str, ...]:
@@ -141,16 +140,13 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_known(names: Iterable[str], known: Collection[str | None], where: str, about: str) -> None:
-    """Refuse unknown subjects, each with similar known ones."""
-    plain = {_plain(name): name for name in sorted(name for name in known if name is not None)}
-    hints = []
-    for name in dict.fromkeys(name for name in names if name not in known):
-        near = [plain[close] for close in difflib.get_close_matches(_plain(name), plain, n=3)]
-        hints.append(f"{name!r}" + (f" (close: {', '.join(near)})" if near else ""))
-    if hints:
+    """Refuse unknown subjects, each with the closest known one."""
+    published = sorted(name for name in known if name is not None)
+    if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+        hints = "".join(did_you_mean(name, published) for name in unknown)
         raise ValueError(
-            f"{where} {'; '.join(hints)}. {about}; a name must be spelled as in the files, with its accents, "
-            "commas and capitals."
+            f"{where} {', '.join(map(repr, unknown))}.{hints} {about}; a name must be spelled as in the files, with its "
+            "accents, commas and capitals."
         )
 
 
@@ -163,12 +159,6 @@ def names_one_of(text: str, subjects: Iterable[str]) -> bool:
     """Whether a text contains the full name of a subject, ignoring case; a surname alone does not count."""
     flat = normal_name(re.sub(r"\s+", " ", text).replace(" ,", ",")).casefold()
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", flat) for name in subjects)
-
-
-def _plain(name: str) -> str:
-    """Lower-case a name and remove accents."""
-    letters = unicodedata.normalize("NFD", name.casefold())
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 ATTACKS = {

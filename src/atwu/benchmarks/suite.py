@@ -11,7 +11,6 @@ with a column `topic`, and there is no table of adversarial questions.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
-from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, PublishedFile, Tables
+from atwu.benchmarks.dataset_files import (
+    DATA_VARIABLE,
+    DataSet,
+    PublishedFile,
+    Tables,
+    local_folder,
+    open_tables,
+)
 from atwu.data.records import Record, hub_records
 from atwu.data.schema import Example
 
@@ -42,8 +48,14 @@ PAIRED = ("forget_train", "retain_train")
 _TABLES = (*PAIRED, "forget_eval", "retain_eval", REPHRASINGS, "adversarial")
 
 
-def _tables(topic: str, folder: Path | None) -> Tables:
-    """Open a topic's files in a folder; None for the Hub, where the topics share tables."""
+def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
+    """Open one topic.
+
+    Args:
+        topic: one of `SUITE_TOPICS`, or the name of a sub-folder.
+        folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
+            folder itself), or the Hub's, where the topics share tables, if that is not set.
+    """
 
     def from_hub(name: str) -> Iterable[Record]:
         hub = f"{SUITE_DATA.hub}-rephrasings" if name == REPHRASINGS else SUITE_DATA.hub
@@ -57,33 +69,15 @@ def _tables(topic: str, folder: Path | None) -> Tables:
         name: PublishedFile(SUITE_TOPICS.get(topic) if name in PAIRED else None, _COLUMNS, on_hub=name != "adversarial")
         for name in _TABLES
     }
-    return Tables(replace(SUITE_DATA, tables=tables, from_hub=from_hub), folder)
-
-
-def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
-    """A copy of one topic.
-
-    Args:
-        topic: one of `SUITE_TOPICS`, or the name of a sub-folder.
-        folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
-            folder itself), or the Hub's when that is not set.
-    """
-    given = os.environ.get(DATA_VARIABLE)
+    published = replace(SUITE_DATA, tables=tables, part=topic, from_hub=from_hub)
     if folder is not None:
-        tried = [Path(folder).expanduser() / topic]
-    elif given:
-        tried = [root / topic for root in (Path(given).expanduser() / "suite", Path(given).expanduser())]
-    elif topic in SUITE_TOPICS:
-        return _tables(topic, None)
-    else:
-        raise ValueError(f"SUITE has no topic {topic!r}; its topics are {', '.join(SUITE_TOPICS)}.")
-    for place in tried:
-        if (place / "forget_train.jsonl").is_file():
-            return _tables(topic, place)
-    raise FileNotFoundError(
-        f"no forget_train.jsonl in {' or '.join(map(str, tried))}; topics of SUITE are {', '.join(SUITE_TOPICS)}. Put the "
-        f"topic's files there, or unset {DATA_VARIABLE} to take SUITE from the Hub ({SUITE_DATA.hub})."
-    )
+        return Tables(published, Path(folder).expanduser() / topic)
+    if topic not in SUITE_TOPICS and local_folder(published) is None:
+        raise ValueError(
+            f"SUITE has no topic {topic!r}, and {DATA_VARIABLE} no folder of that name with its files; its topics are "
+            f"{', '.join(SUITE_TOPICS)}."
+        )
+    return open_tables(published)
 
 
 Modality = Literal["direct", "indirect", "reverse"]
@@ -232,15 +226,13 @@ def suite_benchmark(name: str) -> Benchmark:
 
 def _adversarial(tables: Tables) -> Iterator[ForgetQuery]:
     for record in tables.table("adversarial"):
-        fact, modality, _ = _label(record)
-        where, columns = record
         for kind in ADVERSARIAL_KINDS:
-            text = columns.get(f"q_{kind}")
+            text = record[1].get(f"q_{kind}")
             if not isinstance(text, str) or not text:
                 raise ValueError(
-                    f"{where}: found no column 'q_{kind}', expected one question of each adversarial kind."
+                    f"{record[0]}: found no column 'q_{kind}', expected one question of each adversarial kind."
                 )
-            yield ForgetQuery(fact, modality, "adversarial", kind, text, columns["answer"])
+            yield _query(record, kind, text)
 
 
 def _direct(tables: Tables) -> tuple[ForgetQuery, ...]:
@@ -266,8 +258,8 @@ _SPLITS: Mapping[str, Callable[[Tables], Iterable[ForgetQuery | RetainRow]]] = {
 """Split -> its rows."""
 
 
-def _label(record: Record) -> tuple[str, Modality, str]:
-    """Fact, modality and variant of a row."""
+def _query(record: Record, kind: str | None = None, question: str | None = None) -> ForgetQuery:
+    """Return the question of a row, of the kind that its label names; or that of another column of the row."""
     where, columns = record
     found = _FACT.fullmatch(columns["label"])
     if found is None:
@@ -276,25 +268,18 @@ def _label(record: Record) -> tuple[str, Modality, str]:
             "K3-reverse@q_claude2."
         )
     modality: Any = found["modality"]  # one of `Modality`, by the pattern
-    return found["fact"], modality, found["variant"] or "original"
-
-
-def _wording(kind: str) -> Wording:
-    return "blank" if kind.startswith("blank") else "original" if kind == "original" else "paraphrase"
-
-
-def _query(record: Record) -> ForgetQuery:
-    fact, modality, kind = _label(record)
-    return ForgetQuery(fact, modality, _wording(kind), kind, record[1]["question"], record[1]["answer"])
+    kind = kind or found["variant"] or "original"
+    wording: Wording = "original" if kind == "original" else "blank" if kind.startswith("blank") else "paraphrase"
+    if kind in ADVERSARIAL_KINDS:
+        wording = "adversarial"
+    return ForgetQuery(found["fact"], modality, wording, kind, question or columns["question"], columns["answer"])
 
 
 def _reworded(record: Record) -> Iterator[ForgetQuery]:
-    fact, modality, _ = _label(record)
-    columns = record[1]
-    yield ForgetQuery(fact, modality, "original", "original", columns["question"], columns["answer"])
-    for name, text in columns.items():
+    yield _query(record, "original")
+    for name, text in record[1].items():
         if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
-            yield ForgetQuery(fact, modality, _wording(name), name, text, columns["answer"])
+            yield _query(record, name, text)
 
 
 def _retain(record: Record) -> RetainRow:
