@@ -32,7 +32,7 @@ def requests(count: int, lead: str = "") -> list[ChatRequest]:
 
 
 def asker(chat, cache, budget: Budget | None = None) -> Asker:
-    return Asker(chat, cache, budget=budget, progress=False)
+    return Asker(chat, cache, budget=budget or Budget(), progress=False)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import copy
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from atwu._progress import progress_bar
@@ -44,34 +44,25 @@ class Unscored:
     reason: str
 
 
+@dataclass(eq=False)
 class Asker:
-    """A chat model with a cache, a budget and counters."""
+    """A chat model with a cache, a budget and counters; nothing is sent before `ask`."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        cache: ReplyCache,
-        *,
-        budget: Budget | None = None,
-        progress: bool = True,
-        attempts: int = 3,
-        max_tokens: int | None = None,
-    ) -> None:
-        """Create an asker; nothing is sent.
+    model: ChatModel
+    cache: ReplyCache
+    _: KW_ONLY
+    budget: Budget = field(default_factory=Budget)
+    progress: bool = True
+    attempts: int = 3
+    """Maximum number of attempts to get a readable reply, at least 1."""
+    max_tokens: int | None = None
+    """Token limit per reply, instead of the requests' own; reasoning models need thousands."""
+    usage: Usage = field(init=False)
+    _answered: threading.Event = field(default_factory=threading.Event, init=False)
+    """Whether any request was ever answered; also for copies with new counters."""
 
-        Args:
-            attempts: Maximum number of attempts to get a readable reply, at least 1.
-            max_tokens: Token limit per reply, instead of the requests' own; reasoning models need thousands.
-        """
-        self.budget = budget or Budget()
-        self.model = model
-        self.cache = cache
-        self.progress = progress
-        self.attempts = attempts
-        self.max_tokens = max_tokens
+    def __post_init__(self) -> None:
         self.usage = Usage(self.budget.prices)
-        self._answered = threading.Event()
-        """Whether any request was ever answered; also for copies with new counters."""
 
     def with_new_counters(self) -> Asker:
         """Return an asker with the same model, cache and budget, and new counters."""
@@ -134,29 +125,27 @@ class _Call(Generic[_T]):
     def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> None:
         self._asker, self._requests, self._parse = asker, requests, parse
         self._identity = asker.identity
-        self._known: dict[ChatRequest, Reply] = {}
+        self._known: dict[ChatRequest, Mapping[str, Any]] = {}
+        """Request as sent -> its reply as stored, or the `error` of a failed call."""
         self._received, self._any_readable = 0, False
         self.stopped = False
         """Whether the budget does not allow all requests."""
 
     def answers(self, send: Callable[[list[ChatRequest]], object]) -> list[_T | Unscored]:
         """Return one answer per request; what is not in the cache is passed to `send`, unreadable replies again."""
-        answers: dict[ChatRequest, _T | Unscored] = {}
-        pending = list(dict.fromkeys(self._requests))
+        answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(self._requests, Unscored("not asked"))
+        pending = list(answers)
         for attempt in range(self._asker.attempts):
             sent = {request: self._asker.prepared(request, attempt) for request in pending}
             send(self._look_up(list(sent.values())))
-            replies = {request: self._known.get(each) for request, each in sent.items()}
-            for request, reply in replies.items():
-                if reply is not None or attempt == 0:
-                    answers[request] = Unscored("not asked") if reply is None else self._read(reply)
+            pending = []
+            for request, each in sent.items():
+                if (reply := self._known.get(each)) is not None:
+                    answers[request] = self._read(reply)
+                    if _failure(reply) is None and isinstance(answers[request], Unscored):
+                        pending.append(request)
             if self.stopped:
                 break
-            pending = [
-                request
-                for request, reply in replies.items()
-                if reply is not None and reply.error is None and isinstance(answers[request], Unscored)
-            ]
         return [answers[request] for request in self._requests]
 
     def send(self, requests: Sequence[ChatRequest], description: str) -> None:
@@ -179,12 +168,11 @@ class _Call(Generic[_T]):
 
     def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
         """Load replies from the cache; return the requests whose reply is not known."""
-        unknown = [request for request in requests if request not in self._known]
-        keys = {request: self._key(request) for request in unknown}
-        values = self._asker.cache.get_many(keys.values())
-        for request, key in keys.items():
+        unknown = {request: self._key(request) for request in requests if request not in self._known}
+        values = self._asker.cache.get_many(unknown.values())
+        for request, key in unknown.items():
             if key in values:
-                self._learn(request, values[key])
+                self._learn(request, key, values[key])
         return [request for request in unknown if request not in self._known]
 
     def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
@@ -193,7 +181,7 @@ class _Call(Generic[_T]):
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None and not reply.cut:
-                self._known[requests[index]] = replace(reply, error=reply.error or "the model returned no text")
+                self._known[requests[index]] = {"error": reply.error or "the model returned no text"}
             else:
                 self._keep(requests[index], reply)
             bar.update()
@@ -208,40 +196,42 @@ class _Call(Generic[_T]):
         if requests:
             asker.model.complete(requests, on_reply, on_failed_attempt)
         for request in requests:
-            self._known.setdefault(request, Reply(error="the model returned no reply"))
+            self._known.setdefault(request, {"error": "the model returned no reply"})
 
     def _keep(self, request: ChatRequest, reply: Reply) -> None:
-        """Book and store a reply; missing token counts are estimated."""
-        # A server that does not report tokens is booked with the estimate.
+        """Book and store a reply; the tokens that a server does not report are estimated."""
         prompt = reply.prompt_tokens or prompt_tokens(request)
         completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
         self._asker.budget.add(request, prompt=prompt, completion=completion)
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= {"cut": True} if reply.cut else {}
         key = self._key(request)
-        answer = self._learn(request, self._asker.cache.put_many({key: value})[key])
+        stored = self._asker.cache.put_many({key: value})[key]
+        self._learn(request, key, stored)
+        answer = self._read(stored)
         self._received += 1
         self._any_readable |= not isinstance(answer, Unscored)
-        if self._received >= FIRST_REPLIES and not self._any_readable:
-            assert isinstance(answer, Unscored)
+        if self._received >= FIRST_REPLIES and isinstance(answer, Unscored) and not self._any_readable:
             raise ChatServerError(
                 f"none of the first {self._received} replies could be read; the last one: {answer.reason}. {_ADVICE}"
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any]) -> _T | Unscored:
-        prompt, completion = value["prompt_tokens"], value["completion_tokens"]
-        text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
-        self._known[request] = reply = Reply(text, error, prompt, completion)
-        self._asker.usage.add_reply(self._key(request), prompt, completion)
-        return self._read(reply)
+    def _learn(self, request: ChatRequest, key: str, stored: Mapping[str, Any]) -> None:
+        self._known[request] = stored
+        self._asker.usage.add_reply(key, stored["prompt_tokens"], stored["completion_tokens"])
 
     def _key(self, request: ChatRequest) -> str:
         return reply_key(request, self._identity)
 
-    def _read(self, reply: Reply) -> _T | Unscored:
-        if reply.text is None:
-            return Unscored(f"no reply: {reply.error}")
+    def _read(self, reply: Mapping[str, Any]) -> _T | Unscored:
+        if (failure := _failure(reply)) is not None:
+            return Unscored(f"no reply: {failure}")
+        text = reply["text"]
         try:
-            return self._parse(reply.text)
+            return self._parse(text)
         except ValueError as error:
-            return Unscored(f"unreadable reply, {error}: {' '.join(reply.text.split())[:QUOTED]!r}")
+            return Unscored(f"unreadable reply, {error}: {' '.join(text.split())[:QUOTED]!r}")
+
+
+def _failure(reply: Mapping[str, Any]) -> str | None:
+    return CUT_OFF if reply.get("cut") else reply.get("error")

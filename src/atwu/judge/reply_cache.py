@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0
 """Maximum seconds to wait for other writers."""
-_LOOK_UP = 500
-"""Keys per query, since SQLite limits the number of parameters."""
 
 
 class CacheError(OSError):
@@ -80,18 +78,15 @@ class ReplyCache:
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the stored values of keys; damaged ones are removed with a warning."""
-        wanted = list(dict.fromkeys(keys))
         found: dict[str, dict[str, Any]] = {}
-        for start in range(0, len(wanted), _LOOK_UP):
-            part = wanted[start : start + _LOOK_UP]
-            marks = ",".join("?" * len(part))
-            for key, stored in self._execute(f"SELECT key, value FROM replies WHERE key IN ({marks})", part):
-                text = str(stored).partition(" ")[2]
-                if stored == _hashed(key, text):
-                    found[key] = json.loads(text)
-                    continue
-                logger.warning("warning: %s: the text %s is damaged and will be requested again", self.path, key)
-                self._execute("DELETE FROM replies WHERE key = ?", [key])
+        query = "SELECT key, value FROM replies WHERE key IN (SELECT value FROM json_each(?))"
+        for key, stored in self._execute(query, [json.dumps(list(keys))]):
+            text = str(stored).partition(" ")[2]
+            if stored == _hashed(key, text):
+                found[key] = json.loads(text)
+                continue
+            logger.warning("warning: %s: the text %s is damaged and will be requested again", self.path, key)
+            self._execute("DELETE FROM replies WHERE key = ?", [key])
         return found
 
     def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
