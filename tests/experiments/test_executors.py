@@ -41,7 +41,8 @@ def test_a_task_waits_for_a_free_slot_and_for_its_dependencies():
         return (str(number), Task(where, (number,))) if number < 3 else None
 
     with InProcessExecutor() as executor:
-        executor.run(begin, lambda name, value, error: done.append(value[0]))
+        for _, value, _ in executor.run(begin):
+            done.append(value[0])
     assert done == [0, 1, 2]
 
 
@@ -52,12 +53,9 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
     said: list[str] = []
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
     waiting, values, errors = {str(number): task for number, task in enumerate(tasks)}, {}, {}
-
-    def finish(name: str, value: object, error: Exception | None) -> None:
-        values[name], errors[name] = value, error
-
     with open_executor(2, folder=tmp_path / "logs", say=said.append) as executor:
-        executor.run(lambda: waiting.popitem() if waiting else None, finish)
+        for name, value, error in executor.run(lambda: waiting.popitem() if waiting else None):
+            values[name], errors[name] = value, error
         for name in ("one", "other"):  # deaths are counted per task
             (tmp_path / name).mkdir()
             assert executor.run_one(name, Task(die_twice, (tmp_path / name,))) == "done"

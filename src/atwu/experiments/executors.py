@@ -66,6 +66,9 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
     def __init__(self, say: Say) -> None:
         self._say = say
 
+    def __exit__(self, *error: object) -> None:
+        """Cancel unfinished tasks, if there can be any."""
+
     @property
     @abstractmethod
     def slots(self) -> int:
@@ -89,17 +92,12 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
         return future.result()
 
-    def run(
-        self,
-        begin: Callable[[], tuple[str, Task] | None],
-        finish: Callable[[str, Any, Exception | None], object],
-    ) -> None:
-        """Run tasks until there are no more.
+    def run(self, begin: Callable[[], tuple[str, Task] | None]) -> Iterator[tuple[str, Any, Exception | None]]:
+        """Run tasks until there are no more; yields name, value and error of each as it finishes.
 
         Args:
             begin: returns the next task with its name, or None if there is none at present; called again after each
                 finished task.
-            finish: called with name, value and error of a finished task.
 
         Raises:
             WorkerError: the workers of a task died repeatedly.
@@ -125,19 +123,15 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
                 continue
             except Exception as raised:
                 value, error = None, raised
-            finish(name, value, error)
+            yield name, value, error
 
     def run_one(self, name: str, task: Task) -> Any:
         """Run a single task, and return its value or raise its error."""
-        waiting, values = [(name, task)], list[Any]()
-
-        def finish(name: str, value: Any, error: Exception | None) -> None:
-            if error is not None:
-                raise error
-            values.append(value)
-
-        self.run(lambda: waiting.pop() if waiting else None, finish)
-        return values[0]
+        waiting = [(name, task)]
+        ((_, value, error),) = self.run(lambda: waiting.pop() if waiting else None)
+        if error is not None:
+            raise error
+        return value
 
 
 @contextlib.contextmanager
@@ -165,9 +159,6 @@ class InProcessExecutor(Executor):
     def __init__(self, *, threads: int | None = None) -> None:
         super().__init__(logger.info)
         self._threads = threads
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is unfinished."""
 
     def submit(self, task: Task) -> Future[Any]:
         future: Future[Any] = Future()

@@ -50,9 +50,6 @@ from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 logger = logging.getLogger(__name__)
 
-CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
-"""Creates callbacks for an `UnlearnTrainer`."""
-
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
@@ -74,7 +71,8 @@ class RunContext:
     keep_models: bool = False
     """Keep the unlearned weights; otherwise only scorer, records and results are kept."""
     trace: bool = False
-    watch: CallbacksOf | None = None
+    watch: Callable[[Any], Sequence[TrainerCallback]] | None = None
+    """Creates callbacks for an `UnlearnTrainer`."""
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Distinguishes the judges of different commands in one process."""
 
@@ -130,7 +128,7 @@ def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: 
             # The trainer has reference cycles that would keep its model on the device.
             clear_device_cache(garbage_collection=True)
             start = time.perf_counter()
-            result = evaluate_run(setup, folder, name=run.name)
+            result = evaluate_run(setup, folder, run.name)
         finally:
             clear_device_cache(garbage_collection=True)
         write_json(folder / TIMING_NAME, seconds | {"measure": round(time.perf_counter() - start, 2)})
@@ -146,10 +144,13 @@ def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: 
 
 def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path | None) -> float:
     """Unlearn into a folder, unless that is done, and return the seconds taken."""
-    start = time.perf_counter()
-    traced, keep_trace = trace_callbacks(setup.models, folder) if setup.trace else (None, lambda: None)
+    start, trace = time.perf_counter(), folder.with_name(f"{folder.name}.{TRACE_NAME}")
+
+    def watch(trainer: Any) -> list[TrainerCallback]:
+        given = () if setup.watch is None else setup.watch(trainer)
+        return [*given, *(_tracers(trainer, setup.models, trace) if setup.trace else ())]
+
     if not (folder / RECORD_NAME).is_file():
-        given = [each for each in (traced, setup.watch) if each is not None]
         config = run.config(setup.setting, scorer_from=source)
         run_unlearn(
             ModelSource(model=setup.models.target if run.start is None else setup.models.retain_only),
@@ -157,25 +158,39 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
             forget=setup.models.benchmark.forget_source_for(paired=needs_preferred_answers(config)),
             retain=setup.models.benchmark.retain_source,
             output=folder,
-            watch=lambda trainer: [callback for watch in given for callback in watch(trainer)],
+            watch=watch,
         )
-    keep_trace()
+    if (finished := trace.with_suffix(".finished")).is_file():
+        move(finished, folder / TRACE_NAME)
+    trace.unlink(missing_ok=True)
     drop_unfinished(folder)  # the run was killed after its result was moved into place
     return round(time.perf_counter() - start, 2)
 
 
-def evaluate_reference(setup: RunContext, role: str) -> EvalResult:
-    quiet_transformers()
-    model = setup.models.target if role == ORIGINAL else setup.models.retain_only
-    assert model is not None
-    return evaluate_run(setup, model, name=role)
+def _tracers(trainer: Any, models: Models, file: Path) -> list[TrainerCallback]:
+    """Return callbacks that record the token weights of a run in a file, until it is finished."""
+    if not WeightTrace.supports(trainer.recipe.weighting):
+        return []
+    benchmark = models.benchmark
+    forget = [row for row in benchmark.forget if row.forget_spans]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return [
+        WeightTrace(
+            trainer,
+            file,
+            load_tokenizer(models.target),
+            forget=evenly_spaced(forget or benchmark.forget, TRACED_ROWS),
+            holdout=evenly_spaced(benchmark.holdout, TRACED_ROWS),
+            retain=benchmark.pool,
+        )
+    ]
 
 
 def reference_result(executor: Executor, setup: RunContext, role: str, file: Path) -> EvalResult:
     """Evaluate a reference model and store the result in a file; an existing file is read."""
     if not file.is_file():
-        task = Task(evaluate_reference, (setup, role), needs=setup.needs())
-        executor.run_one(role, task).write(file)
+        model = setup.models.target if role == ORIGINAL else setup.models.retain_only
+        executor.run_one(role, Task(evaluate_run, (setup, model, role), needs=setup.needs())).write(file)
     return read_result(file)
 
 
@@ -195,37 +210,8 @@ def format_options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
-def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
-    """Return callbacks that record a run's token weights, and a function that writes the trace into the finished
-    folder."""
-    under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")
-
-    def watch(trainer: Any) -> list[TrainerCallback]:
-        if not WeightTrace.supports(trainer.recipe.weighting):
-            return []
-        benchmark = models.benchmark
-        forget = [row for row in benchmark.forget if row.forget_spans]
-        under_way.parent.mkdir(parents=True, exist_ok=True)
-        return [
-            WeightTrace(
-                trainer,
-                under_way,
-                load_tokenizer(models.target),
-                forget=evenly_spaced(forget or benchmark.forget, TRACED_ROWS),
-                holdout=evenly_spaced(benchmark.holdout, TRACED_ROWS),
-                retain=benchmark.pool,
-            )
-        ]
-
-    def finish() -> None:
-        if (finished := under_way.with_suffix(".finished")).is_file():
-            move(finished, folder / TRACE_NAME)
-        under_way.unlink(missing_ok=True)
-
-    return watch, finish
-
-
-def evaluate_run(setup: RunContext, model: str | Path, *, name: str) -> EvalResult:
+def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
+    quiet_transformers()
     benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}

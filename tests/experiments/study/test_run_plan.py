@@ -56,7 +56,7 @@ class Pretend:
         (output / "model.safetensors").write_bytes(b"weights")
         write_manifest(output)
 
-    def measure(self, setup, model, *, name):
+    def measure(self, setup, model, name):
         self.measured.append(name)
         if self.error is not None and name not in ("original", "retain-only"):
             raise self.error

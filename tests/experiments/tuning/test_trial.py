@@ -66,7 +66,7 @@ def runs(monkeypatch):
         (output / "model.safetensors").write_bytes(b"weights")
         (output / "run.json").write_text("{}")
 
-    def measure(setup, model, *, name):
+    def measure(setup, model, name):
         seen.measured.append(setup.metrics)
         return result(seen.value)
 
@@ -116,7 +116,7 @@ def test_the_original_model_is_evaluated_once_per_setting_for_all_methods(tmp_pa
     """Before the trials of both methods and stages; a later command reads the result."""
     settings = []
 
-    def measure(setup, model, *, name):
+    def measure(setup, model, name):
         settings.append((setup.setting.name, name))
         assert ("original" in setup.references) == (name != "original")
         return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})

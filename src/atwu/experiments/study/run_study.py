@@ -130,7 +130,7 @@ class PlanExecution:
                     "repeat such runs with --overwrite."
                 )
 
-    def work(self, runs: Sequence[ExperimentRun], executor: Executor, *, progress: bool = False) -> None:
+    def work(self, runs: Sequence[ExperimentRun], executor: Executor) -> None:
         """Do the unfinished runs, and the linear probe if the study requests it.
 
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
@@ -149,9 +149,8 @@ class PlanExecution:
             self._say("probing the original model")
             task = Task(probe_original, (self._setup,), needs=self._setup.needs())
             write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
-        begun: dict[str, ExperimentRun] = {}
         there = len(runs) - len(waiting)
-        bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
+        begun: dict[str, ExperimentRun] = {}
 
         def begin() -> tuple[str, Task] | None:
             for run in tuple(waiting.values()):
@@ -163,21 +162,17 @@ class PlanExecution:
                 if source is None or source.finished:
                     needs = setup.needs(run.options)
                     return run.name, Task(execute_run, (setup, run), run.folder, run.scorer_from, needs)
-                finish(run.name, None, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
+                _record_failure(run, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
+                bar.update()
             return None
 
-        def finish(name: str, value: Any, error: Exception | None) -> None:
-            if error is not None:  # is recorded, and other runs continue
-                folder = begun[name].folder
-                folder.mkdir(parents=True, exist_ok=True)
-                write_json(folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
-                logger.error("%s failed", name, exc_info=error)
-            if isinstance(error, BudgetReachedError):
-                waiting.clear()
-            bar.update()
-
-        with bar:
-            executor.run(begin, finish)
+        with progress_bar(total=len(runs), desc="runs", unit="run", initial=there) as bar:
+            for name, _, error in executor.run(begin):
+                if error is not None:  # other runs continue
+                    _record_failure(begun[name], error)
+                if isinstance(error, BudgetReachedError):
+                    waiting.clear()
+                bar.update()
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
         found: dict[str, EvalResult] = {}
@@ -191,6 +186,12 @@ class PlanExecution:
             setup = replace(self._setup, references=dict(found))
             found[role] = reference_result(executor, setup, role, file)
         return found
+
+
+def _record_failure(run: ExperimentRun, error: Exception) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
+    logger.error("%s failed", run.name, exc_info=error)
 
 
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:
@@ -266,7 +267,7 @@ def run_study(
         work.prepare(runs)
         # Written before the runs, so that a report of the finished ones can be made at any time.
         write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
-        work.work(runs, executor, progress=True)
+        work.work(runs, executor)
         current = [run for run in whole.runs if work.settled(run)]
         files = {run.name: run.folder / FAILED_NAME for run in current}
         failed = {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}

@@ -45,7 +45,6 @@ def run_search(
     folder: Path,
     what: Mapping[str, Any],
     needs: tuple[Path, ...] = (),
-    progress: bool = False,
     say: Say = logger.info,
 ) -> SearchResult:
     """Run a new or continued search until `search.trials` trials are finished, pruned ones included.
@@ -87,23 +86,21 @@ def run_search(
                 run_trial, (trial_function, number, point), place, needs=needs
             )
 
-        def finish(name: str, found: FinishedTrial, error: Exception | None) -> None:
-            if error is not None:
-                raise error
-            trial = running.pop(found.number)
-            try:
-                trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
-                study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
-            except optuna.exceptions.UpdateFinishedTrialError:
-                raise ValueError(taken) from None
-            known[found.number] = found
-            best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
-            bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
-            bar.update()
-
-        shown = progress and there < search.trials
+        shown = there < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
-            executor.run(begin, finish)
+            for _, found, error in executor.run(begin):
+                if error is not None:
+                    raise error
+                trial = running.pop(found.number)
+                try:
+                    trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
+                    study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
+                except optuna.exceptions.UpdateFinishedTrialError:
+                    raise ValueError(taken) from None
+                known[found.number] = found
+                best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
+                bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
+                bar.update()
         return SearchResult(search, tuple(known[number] for number in range(search.trials)))
 
 

@@ -233,16 +233,15 @@ def tune_methods(
     for name, setting in settings.items():
         check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
     open_storage(tuning.storage)  # whether it can be
-    # No objective compares with the retain-only model.
-    models = {name: prepare_models(setting, with_retain_only=False, say=say) for name, setting in settings.items()}
-    contexts = {
-        name: RunContext(models[name], setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
-        for name, setting in settings.items()
-    }
+    contexts = {}
+    for name, setting in settings.items():
+        # No objective compares with the retain-only model.
+        models = prepare_models(setting, with_retain_only=False, say=say)
+        contexts[name] = RunContext(models, setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
         try:
-            check_search(tuning.search(variant, setting), models[setting.name])
+            check_search(tuning.search(variant, setting), contexts[setting.name].models)
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
@@ -254,7 +253,7 @@ def tune_methods(
     def run(search: Search) -> SearchResult:
         return search_setting(search, contexts[search.setting.name], executor, folder=folder, say=say)
 
-    layers = layer_count(models[here.name])
+    layers = layer_count(contexts[here.name].models)
     found: dict[str, list[SearchResult]] = {}
     for variant in variants:
         name, results = variant_name(variant.label), [run(tuning.search(variant, here, layers))]
@@ -268,7 +267,7 @@ def tune_methods(
             results.append(run(second_stage(results[0], there, trials=count, objective=goal)))
         write_results(results, folder, name=name, command=tuning.command(variant, fixed))
         found[variant.label] = results
-    return TuningResult(found, left_out, failed, models[there.name])
+    return TuningResult(found, left_out, failed, contexts[there.name].models)
 
 
 def layer_count(models: Models) -> int:
@@ -285,7 +284,6 @@ def search_setting(search: Search, context: RunContext, executor: Executor, *, f
         folder=folder,
         what=search_definition(search, context.models),
         needs=context.needs(search.options),
-        progress=True,
         say=say,
     )
 
