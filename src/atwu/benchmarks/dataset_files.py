@@ -50,14 +50,13 @@ class DataSet:
     """Refuse a table with another number of rows; False: `Tables.incomplete` describes it."""
 
 
+@dataclass(slots=True)
 class Tables:
-    """One copy of a data set; each table is read and checked once."""
+    """One copy of a data set, in a folder or (None) on the Hub; each table is read and checked once."""
 
-    def __init__(self, published: DataSet, folder: Path | None = None) -> None:
-        """Open a copy in a folder; None for the Hub."""
-        self.published = published
-        self.folder = folder
-        self._read: dict[str, tuple[Record, ...]] = {}
+    published: DataSet
+    folder: Path | None = None
+    _read: dict[str, tuple[Record, ...]] = field(default_factory=dict, init=False)
 
     def has(self, name: str) -> bool:
         """Whether the copy contains a table."""
@@ -65,11 +64,7 @@ class Tables:
         return self.published.tables[name].on_hub if path is None else path.is_file()
 
     def first(self, name: str, count: int) -> tuple[Record, ...]:
-        """Return at most `count` records from the start of a table; the others are not read.
-
-        Raises:
-            As `table`, except for the number of rows.
-        """
+        """Return at most `count` records from the start of a table; the others are not read, nor their number checked."""
         records = tuple(islice(self._records(name), count))
         self._check_columns(name, records)
         return records

@@ -87,13 +87,10 @@ def prepare_models(
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
     if any(damage(folder / role) is not None for role in needed):
         folder = writable_folder(folder)
-
-    def waiting() -> None:
-        say(f"another command is training the models in {folder}; waiting for it")
-
+    said = f"another command is training the models in {folder}; waiting for it"
     for role, source in needed.items():
         if damage(folder / role) is not None:
-            with file_lock(folder / "lock", waiting=waiting), cpu_threads(1):
+            with file_lock(folder / "lock", waiting=lambda: say(said)), cpu_threads(1):
                 if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)

@@ -90,8 +90,6 @@ class LocalChat:
 
     def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
         turns = request.messages
-        if not turns:
-            raise ValueError("a request needs at least one message.")
         try:
             return self._encoder.encode_prompt(Example(messages=turns, answer="x"))
         except ValueError:

@@ -120,7 +120,9 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     for key in values:
         lookup("key of a study", key, dict.fromkeys(_KEYS))
     setting, published, metrics = values.get("setting"), values.get("published") or {}, values.get("metrics")
-    if setting is not None and not isinstance(setting, str | Mapping):
+    if isinstance(setting, str | Mapping):
+        setting = find_setting(setting) if isinstance(setting, str) else setting_from(setting)
+    elif setting is not None:
         raise ValueError(f"setting must be a name or a mapping of its fields, got {setting!r:.60}.")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
@@ -144,11 +146,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
         seeds=_seeds(seeds.pop("default", 3)),
         setting_seeds={str(place): _seeds(value) for place, value in seeds.items()},
-        setting=setting_from(setting)
-        if isinstance(setting, Mapping)
-        else None
-        if setting is None
-        else find_setting(setting),
+        setting=setting,
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
         **switches,

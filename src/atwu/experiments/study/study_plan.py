@@ -107,7 +107,11 @@ class StudyPlan:
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
-        given, has_models = _given_sets(benchmark, self.setting), has_retain_only(self.setting)
+        there = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
+        given = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
+        given |= {TASKS} if self.setting.evaluation.get("tasks") else set()
+        given |= set() if benchmark.probes is None else {benchmark.probes.name}
+        has_models = has_retain_only(self.setting)
         if self.study.metrics is not None:
             selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
             return self.setting, []
@@ -118,14 +122,6 @@ class StudyPlan:
             except ValueError as error:
                 without.append(f"the group {name} is left out: {error}")
         return replace(self.setting, metrics=tuple(groups)), without
-
-
-def _given_sets(benchmark: Benchmark, setting: BenchmarkSetting) -> set[str]:
-    """Names of the sets that a run can pass to an evaluation."""
-    named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.extra_retain}
-    there = {name for name, rows in named.items() if rows}
-    there |= {TASKS} if setting.evaluation.get("tasks") else set()
-    return there if benchmark.probes is None else there | {benchmark.probes.name}
 
 
 def plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -142,6 +142,15 @@ class Search:
         """Return a trial's options of `UnlearnConfig`, in addition to those of its setting."""
         whole = {name for name, where in self.space.items() if where.integer}
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
+
+    def as_plain(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "options": dict(self.options),
+            "objective": self.objective,
+            "seed": self.seed,
+            "space": {name: asdict(where) for name, where in self.space.items()},
+        }
 
     def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
         """Build the configuration of a trial; without a point, with the shared options only."""

@@ -72,11 +72,7 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
     identity = _identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
-        "method": search.method,
-        "options": dict(search.options),
-        "objective": search.objective,
-        "seed": search.seed,
-        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
+        **search.as_plain(),
         "first": [dict(point) for point in search.first],
         "setting": _result_fields(search.setting),
         **identity,

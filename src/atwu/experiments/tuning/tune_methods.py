@@ -293,12 +293,8 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     searches = [
         {
             "name": each.search.label,
-            "method": each.search.method,
             "setting": each.search.setting.name,
-            "options": dict(each.search.options),
-            "objective": each.search.objective,
-            "seed": each.search.seed,
-            "space": {name: dataclasses.asdict(where) for name, where in each.search.space.items()},
+            **each.search.as_plain(),
             "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
             "best": None if each.best is None else each.best.number,
             "trials": [dataclasses.asdict(trial) for trial in each.trials],
