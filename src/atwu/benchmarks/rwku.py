@@ -161,18 +161,18 @@ def names_one_of(text: str, subjects: Iterable[str]) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", flat) for name in subjects)
 
 
-ATTACKS = {
-    "prefix injection": "prefix injection",
-    "affirmative suffix": "affirmative suffix",
-    "role play": "role playing",
-    "multiple choice": "multiple choice",
-    "reverse query": "reverse query",
-    "synonym manipulation": "synonym manipulation",
-    "context hint": "background hint",
-    "incontext learning": "in-context learning",
-    "cross lingual": "cross-lingual",
-}
-"""The nine attack types: spelling in the files (which also append the language) -> name in the paper."""
+ATTACKS = (
+    "prefix injection",
+    "affirmative suffix",
+    "role play",
+    "multiple choice",
+    "reverse query",
+    "synonym manipulation",
+    "context hint",  # "background hint" in the paper
+    "incontext learning",
+    "cross lingual",
+)
+"""The nine attack types as spelled in the files, which also append the language and sometimes have hyphens."""
 
 CAPS: Mapping[str, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
 """Maximum number of probes per kind, as in the evaluation of the ATWU paper."""
@@ -216,22 +216,17 @@ def parse_probe(kind: str, record: Record) -> Probe:
     their kind.
     """
     where, row = record
-    attack = _attack(row["type"], where) if kind == "aa" else None
+    attack = row["type"].partition("(")[0].replace("-", " ").strip() if kind == "aa" else None
+    if attack not in (None, *ATTACKS):
+        raise ValueError(f"{where}: unknown attack type {row['type']!r}; known types are {', '.join(ATTACKS)}.")
     instruction = _COMPLETE if kind.endswith("fb") else _ANSWER
-    mark = "" if attack == "in-context learning" else "Question: "
+    mark = "" if attack == "incontext learning" else "Question: "
     return Probe(
         kind,
         Example.from_qa(row["query"], row["answer"], subject=normal_name(row["subject"])),
         opening="" if attack == "affirmative suffix" else "Answer:",
         wording=f"{instruction}\n{mark}{row['query']}",
     )
-
-
-def _attack(spelled: str, where: str) -> str:
-    family = spelled.partition("(")[0].replace("-", " ").strip()
-    if family not in ATTACKS:
-        raise ValueError(f"{where}: unknown attack type {spelled!r}; known types are {', '.join(ATTACKS)}.")
-    return ATTACKS[family]
 
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -312,16 +307,12 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
     return {(row.messages, row.answer) for row in found if row.subject in subjects}
 
 
-BATCH = "canonical/surrogate"
-"""Subjects of the batch protocol."""
-
-
 def rwku_benchmark(name: str) -> Benchmark:
     """Load `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per subject.
 
     FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
     """
-    sides, limit = name_parts(name if ":" in name else f"{name}:{BATCH}", "rwku:FORGET/RETAIN")
+    sides, limit = name_parts(name if ":" in name else f"{name}:canonical/surrogate", "rwku:FORGET/RETAIN")
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
@@ -354,6 +345,12 @@ def rwku_benchmark(name: str) -> Benchmark:
     pool = read(f"rwku:{both}!{forget}:neighbour_questions")
     probes = load_probes(tables, subjects=subjects)
     trained = [read(source) for parts in sources.values() for source in parts]
+    checked = [
+        *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
+        *(source.checked[-1] for source in (questions, kept_questions, pool, *trained)),
+        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
+        f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind",
+    ]
     return Benchmark(
         name=name,
         forget_source=" + ".join(sources["forget"]),
@@ -364,15 +361,5 @@ def rwku_benchmark(name: str) -> Benchmark:
         retain=evenly_spaced(kept_questions.rows, CAPS["neighbour_qa"]),
         pool=pool.rows,
         probes=probes,
-        checked=tuple(
-            dict.fromkeys(
-                [
-                    *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
-                    *(source.checked[-1] for source in (questions, kept_questions, pool, *trained)),
-                    f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; "
-                    f"{sum(probes.duplicates.values())} exact duplicates dropped, {sum(probes.left_out.values())} above the "
-                    "limit per kind",
-                ]
-            )
-        ),
+        checked=tuple(dict.fromkeys(checked)),
     )
