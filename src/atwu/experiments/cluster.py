@@ -53,6 +53,8 @@ def open_executor(
             holds a model.
         threads: CPU threads of each run; None for the default of one process, or its share of the cores.
         devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
+        cluster: HOST:PORT of the head node of a Ray cluster, or auto for that of this machine; the number of parallel
+            runs is by default its capacity, which may change.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
     """
     if devices and cluster is not None:
@@ -88,13 +90,7 @@ def visible_devices() -> tuple[str, ...]:
 
 
 class RayExecutor(Executor):
-    """Runs tasks on the nodes of a cluster.
-
-    Args:
-        address: HOST:PORT of the head node, or auto for the cluster of this machine.
-        slots: number of parallel tasks; None for the cluster's capacity, which may change.
-        gpus_per_run: GPUs of each task; None for one if the cluster has any.
-    """
+    """Runs tasks on the nodes of a cluster; the arguments are those of `open_executor`."""
 
     def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
         self._ray = require("ray", extra="cluster")

@@ -192,12 +192,7 @@ class _Worker:
     log: Path
 
     def run(self, task: Task) -> Any:
-        """Run a task in the process.
-
-        Raises:
-            Exception: the error of the task.
-            LostWorkerError: the process died.
-        """
+        """Run a task in the process; raises its error, or LostWorkerError if the process died."""
         try:
             self.tasks.send(task)
             value, error = self.tasks.recv()

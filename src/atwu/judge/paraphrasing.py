@@ -57,15 +57,11 @@ class ParaphrasedRows:
 def write_paraphrases(
     rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
 ) -> ParaphrasedRows:
-    """Paraphrase the last user turn of rows.
+    """Paraphrase the last user turn of rows; a row without new paraphrases keeps its old ones.
 
     Args:
-        count: Paraphrases per row; half as many more are requested, since some will be rejected.
+        count: Paraphrases per row at most; half as many more are requested, since some will be rejected.
         check_meaning: Whether the model checks each remaining candidate for equal meaning, in a second call.
-
-    Returns:
-        The rows, each with at most `count` new paraphrases (or its old ones, if none was kept), and counts of rejected
-        candidates.
     """
     requests = _requests(rows, count)
     replies = asker.ask(requests, _read_paraphrases, description="paraphrase")

@@ -52,11 +52,7 @@ class ReplyCache:
     """Texts on disk by key. Must be on a local disk: SQLite's write-ahead log does not work over a network."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open or create the cache.
-
-        Raises:
-            CacheError: The file is damaged, is not a cache, or cannot be opened and written to.
-        """
+        """Open or create the cache; CacheError if the file is damaged or not a cache, or cannot be opened and written to."""
         self.path = Path(path)
         self._lock = threading.Lock()
         self._process = os.getpid()

@@ -129,9 +129,6 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
     Args:
         size: `tiny` (tests), `small` (demo, about two minutes of training on two cores) or `base` (GPU).
         seed: determines people, facts and phrasing; equal (size, seed) give equal rows.
-
-    Raises:
-        ValueError: unknown size.
     """
     if size not in SIZES:
         raise ValueError(f"unknown people size {size!r}; choose one of {', '.join(SIZES)}.")

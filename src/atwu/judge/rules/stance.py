@@ -87,14 +87,11 @@ class _Item(NamedTuple):
 
 
 def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Set[str]) -> int:
-    """Count the other candidates in the list that contains a fact.
+    """Count the short items of the list that contains a fact which state something else; 0 if they are no alternatives.
 
     Args:
         own: stems of the facts.
         familiar: stems of question and reference; without "or", items that contain them are no alternatives.
-
-    Returns:
-        Number of short items of the same list that state something else; 0 if the fact is not one of several alternatives.
     """
     items = _items(answer)
     here = next((number for number, item in enumerate(items) if item.start <= place < item.end), None)
