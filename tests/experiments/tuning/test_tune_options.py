@@ -187,6 +187,7 @@ TRANSFER = ("--method", "grad_diff", "--transfer-to", "odd.yaml")
         ),
         ({"training": {"max_grad_norm": None}}, TRANSFER, "max_grad_norm .*None .*odd"),
         ({}, (*TRANSFER, "--set", "max_grad_norm=null"), "max_grad_norm .*None .*odd"),
+        ({}, (*TRANSFER, "--set", "learning_rate=1e-3"), "grad_diff sets the learning rate"),
         # Two settings of one name, and an option that a variant sets itself.
         ({"name": "mine"}, (*TRANSFER, "--setting", "other.yaml"), "'mine'"),
         ({}, ("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1"), "'sharp' .*--set beta"),

@@ -70,8 +70,6 @@ def second_stage(
     options = first.search.run_options(first.best.point)
     # A larger first stage may find another best point, which gives another second-stage search.
     label = f"{first.search.label}/to-{setting.name}-{short_hash(options)[:8]}"
-    if "learning_rate" not in first.best.point:
-        raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
     rate = float(options.pop("learning_rate"))
     return dataclasses.replace(
         first.search,
@@ -203,6 +201,8 @@ def plan_tuning(
         **numbers,
     )
     for variant in variants:
+        if transfer_to is not None and "learning_rate" in variant.options:
+            raise ValueError(f"{variant.label} sets the learning rate, so there is none to transfer; leave it open.")
         check_preset(there, variant.options)
         try:
             run_config(here, variant.method, variant.options, seed=found.seed)
