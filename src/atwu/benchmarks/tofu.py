@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
+
+Table = Sequence[Record]
 
 FORGET_SPLITS = ("forget01", "forget05", "forget10")
 RETAIN_SPLITS = ("retain99", "retain95", "retain90")
@@ -70,15 +72,14 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
     tables = open_tables(TOFU) if tables is None else tables
-    readers: dict[str, Callable[[str, Tables], LoadedRows]] = {
+    readers = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
         **dict.fromkeys(KEPT_SPLITS, _real_world),
     }
-    found = readers.get(split, _retain)(split, tables)
-    return replace(
-        found, source=name, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored())
-    )
+    table, checked, warnings = tables.table(split), [_counted(split, tables)], list[str]()
+    rows = tuple(readers.get(split, _retain)(split, table, tables, checked, warnings))
+    return LoadedRows(first_rows(name, rows, count), name, (*warnings, *tables.ignored()), tuple(checked))
 
 
 def tofu_benchmark(name: str) -> Benchmark:
@@ -139,11 +140,9 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
 
 
-def _forget(split: str, tables: Tables) -> LoadedRows:
-    table = tables.table(split)
+def _forget(split: str, table: Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
+    """Read a forget split; appends to `checked` and `warnings`, as the other readers do."""
     total = tables.published.tables["full"].rows or 0
-    checked = [_counted(split, tables)]
-    warnings: list[str] = []
     if tables.has("full"):
         _check_run(table, tables.table("full")[total - len(table) :])
         checked.append(f"{split}: equal to the last {len(table)} rows of full")
@@ -166,14 +165,11 @@ def _forget(split: str, tables: Tables) -> LoadedRows:
     elif perturbed:
         rows = [replace(row, forget_spans=proxy_spans(row)) for row in rows]
         warnings.append(PROXY_WARNING)
-    return LoadedRows(tuple(rows), split, tuple(warnings), tuple(checked))
+    return rows
 
 
-def _retain(split: str, tables: Tables) -> LoadedRows:
+def _retain(split: str, table: Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
     """Read `full`, a retain split, or `retain_perturbed`: rows from the first author on."""
-    table = tables.table(split)
-    checked = [_counted(split, tables)]
-    warnings: list[str] = []
     if split != "full" and tables.has("full"):
         _check_run(table, tables.table("full")[: len(table)])
         checked.append(f"{split}: equal to the first {len(table)} rows of full")
@@ -193,16 +189,13 @@ def _retain(split: str, tables: Tables) -> LoadedRows:
             )
     else:
         warnings.append("retain_perturbed is not available: the rows have no paraphrases, no wrong answers")
-    rows = [
+    return [
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
         for index, record in enumerate(table)
     ]
-    return LoadedRows(tuple(rows), split, tuple(warnings), tuple(checked))
 
 
-def _holdout(split: str, tables: Tables) -> LoadedRows:
-    table = tables.table(split)
-    checked = [_counted(split, tables)]
+def _holdout(split: str, table: Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
     if tables.has("full"):
         trained = {_pair(record): record[0] for record in tables.table("full")}
         for record in table:
@@ -212,16 +205,13 @@ def _holdout(split: str, tables: Tables) -> LoadedRows:
                     f"was trained on; get {split} again."
                 )
         checked.append(f"{split}: none of its rows is in full")
-    rows = [
+    return [
         _row(record, {"subject": f"holdout author {index // ROWS_PER_AUTHOR}"}) for index, record in enumerate(table)
     ]
-    return LoadedRows(tuple(rows), split, checked=tuple(checked))
 
 
-def _real_world(split: str, tables: Tables) -> LoadedRows:
+def _real_world(split: str, table: Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
     """Read questions about the real world with four options; the wrong options become the wrong answers."""
-    table = tables.table(split)
-    checked = [_counted(split, tables)]
     perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
     rows = []
     for index, record in enumerate(table):
@@ -239,7 +229,7 @@ def _real_world(split: str, tables: Tables) -> LoadedRows:
             wrong = stated
         rows.append(_row(record, {"wrong_answers": wrong}))
     checked.append(f"{split}: every answer is one of four options, the wrong answers are the other three")
-    return LoadedRows(tuple(rows), split, checked=tuple(checked))
+    return rows
 
 
 def _counted(name: str, tables: Tables) -> str:
@@ -248,7 +238,7 @@ def _counted(name: str, tables: Tables) -> str:
     return f"{name}: {len(tables.table(name))} rows with {', '.join(published.columns)}{wrong}"
 
 
-def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
+def _fitting(name: str, table: Table, tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
     """Return a table about the same rows, or None if it is not available."""
     if not tables.has(name):
         return None
@@ -258,7 +248,7 @@ def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[s
     return other
 
 
-def _check_run(found: Sequence[Record], expected: Sequence[Record]) -> None:
+def _check_run(found: Table, expected: Table) -> None:
     """Check that two tables have the same questions and answers, row by row."""
     for (here, ours), (there, theirs) in zip(found, expected, strict=True):
         for column in _PAIR:
