@@ -10,7 +10,7 @@ from typing import Any
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import Executor, InProcessExecutor
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import PrunedError, TrialFunction
+from atwu.experiments.tuning.trial import TrialFunction
 from atwu.experiments.tuning.trials import run_search
 
 SETTING = find_setting("people-tiny")
@@ -23,12 +23,12 @@ class Objective:
         self.fail_at = dict(fail_at or {})
         self.asked: list[int] = []
 
-    def __call__(self, number: int, point: SearchPoint, folder: Path) -> FinishedTrial:
+    def __call__(self, number: int, point: SearchPoint, **folders: Path | None) -> FinishedTrial:
         self.asked.append(number)
         if number in self.fail_at:
             raise self.fail_at.pop(number)
         if point.get("beta", 0) > 8:
-            raise PrunedError("beta is too large")
+            return FinishedTrial(number, point, None, reason="beta is too large")
         value = -sum(abs(math.log(number / 0.7)) for number in point.values())
         return FinishedTrial(number, point, value, forget=0.25, retain=0.5)
 

@@ -22,7 +22,7 @@ from atwu.experiments.study_models import Models
 from atwu.experiments.tuning import tune_methods as tune
 from atwu.experiments.tuning.search import FinishedTrial, Search
 from atwu.experiments.tuning.trial import (
-    PrunedError,
+    DestroyedModelError,
     TrialFunction,
     check_search,
     compute_objective,
@@ -86,7 +86,9 @@ def search(folder, *, seed=0, **changes):
 
 
 def test_a_trial_measures_the_metrics_of_the_objective_and_keeps_no_weights(tmp_path, runs):
-    assert trial()(3, POINT, tmp_path / "003") == FinishedTrial(3, POINT, 0.5, forget=0.25, retain=0.75)
+    found = trial()(3, POINT, folder=tmp_path / "003")
+    assert found.seconds > 0
+    assert dataclasses.replace(found, seconds=0.0) == FinishedTrial(3, POINT, 0.5, forget=0.25, retain=0.75)
     assert runs.measured == [("memorization",)]
     config = runs.unlearned[0]
     assert (config.method, config.learning_rate, config.num_train_epochs) == (
@@ -156,16 +158,17 @@ def test_broken_runs_are_pruned_and_impossible_settings_are_errors(tmp_path, run
     run, folder = trial(), tmp_path / "000"
     runs.error = NonFiniteLossError("loss is not finite at step 3 (rows [1]); no checkpoint was written yet. Lower it.")
     for _ in range(2):  # the second time as after a kill
-        with pytest.raises(PrunedError, match=r"step 3 \(rows \[1\]\)"):
-            run(0, POINT, folder)
+        found = run(0, POINT, folder=folder)
+        assert found.value is None
+        assert found.reason == "loss is not finite at step 3 (rows [1])"
         assert [path.name for path in tmp_path.rglob("*")] == ["000", "log.jsonl"]
     runs.error = ValueError("no such layer")
     with pytest.raises(ValueError, match=r"trial 1 of people-tiny/grad_diff.*learning_rate 0\.001, .*no such layer"):
-        run(1, POINT, tmp_path / "001")
+        run(1, POINT, folder=tmp_path / "001")
     for place, unmeasured in ((2, None), (3, math.nan)):
         runs.error, runs.value = None, unmeasured
-        with pytest.raises(PrunedError, match="ES_delta"):
-            run(place, POINT, tmp_path / f"00{place}")
+        found = run(place, POINT, folder=tmp_path / f"00{place}")
+        assert (found.value, found.reason) == (None, "ES_delta is undefined for this trial")
 
 
 def test_a_run_is_pruned_if_recent_retain_losses_are_worse_than_guessing():
@@ -180,7 +183,7 @@ def test_a_run_is_pruned_if_recent_retain_losses_are_worse_than_guessing():
     for loss in (bound + 3, *[bound - 1] * 4, *[bound] * 3, bound + 0.5):
         callback.on_log(None, state, None, logs={"retain_loss": loss})
         callback.on_log(None, state, None, logs={"train_runtime": 1.0})
-    with pytest.raises(PrunedError, match=r"retain loss 6\.7 .*step 9.* 100 tokens"):
+    with pytest.raises(DestroyedModelError, match=r"retain loss 6\.7 .*step 9.* 100 tokens"):
         callback.on_log(None, state, None, logs={"retain_loss": bound + 10})
 
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
-from atwu.experiments.tuning.trial import PrunedError
 from atwu.experiments.tuning.trials import STARTUP_TRIALS, masked, startup_points, storage_place
 from atwu.methods.component import Range
 from tests.damage import damage
@@ -66,9 +65,9 @@ def test_startup_points_are_spread_over_the_ranges(seed):
 
 
 def test_the_search_moves_towards_large_values(tmp_path):
-    def near(number: int, point: SearchPoint, folder: Path) -> FinishedTrial:
+    def near(number: int, point: SearchPoint, **folders: Path | None) -> FinishedTrial:
         if number % 5 == 3:
-            raise PrunedError("now and then")
+            return FinishedTrial(number, point, None, reason="now and then")
         return FinishedTrial(number, point, -abs(point["delta"] - 1.5))
 
     search = dataclasses.replace(search_for(trials=24), space=SPACE, first=())
@@ -122,7 +121,7 @@ def test_a_search_with_a_gap_continues_with_a_smaller_budget(tmp_path):
 def test_a_second_command_in_the_same_storage_is_noticed(tmp_path):
     search = search_for(storage=f"{tmp_path}/one.db", trials=2)
 
-    def meanwhile(number: int, point: SearchPoint, folder: Path) -> FinishedTrial:
+    def meanwhile(number: int, point: SearchPoint, **folders: Path | None) -> FinishedTrial:
         run(search, tmp_path / "there")  # from another machine, without our lock
         return FinishedTrial(number, point, 1.0)
 

@@ -47,12 +47,12 @@ _LIKELIHOODS = ("nll", "kl", "kl_rows", "kl_first")
 _RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a setting that affect the value of a trial."""
 
-TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
-"""Runs one trial of the budget in its own folder; its duration is set by the caller."""
+TrialFunction = Callable[..., FinishedTrial]
+"""Runs one trial of the budget: takes its number and point, its own `folder`, and an unused `source`."""
 
 
-class PrunedError(Exception):
-    """Raised by a trial whose settings fail; the message says why."""
+class DestroyedModelError(Exception):
+    """Ends a run that has destroyed its model; the message says why."""
 
 
 class NotPossibleError(ValueError):
@@ -105,41 +105,34 @@ def check_search(search: Search, models: Models) -> None:
         raise NotPossibleError(f"at {search.setting.name} it {reason}")
 
 
-def run_trial(
-    trial: TrialFunction, number: int, point: SearchPoint, *, folder: Path, source: Path | None = None
-) -> FinishedTrial:
-    """Run a trial; failures of the settings are pruned."""
-    start = time.perf_counter()
-    try:
-        found = trial(number, point, folder)
-    except PrunedError as error:
-        found = FinishedTrial(number, point, None, reason=str(error))
-    return dataclasses.replace(found, seconds=round(time.perf_counter() - start, 3))
-
-
 def compute_objective(
-    search: Search, setup: RunContext, number: int, point: SearchPoint, folder: Path
+    search: Search, setup: RunContext, number: int, point: SearchPoint, *, folder: Path, source: Path | None = None
 ) -> FinishedTrial:
-    """Unlearn with a point and compute the objective; PrunedError if the model is destroyed or it is undefined."""
+    """Unlearn with a point and compute the objective; it is pruned if the model is destroyed or it is undefined."""
+    start = time.perf_counter()
+
+    def finished(value: float | None, **more: Any) -> FinishedTrial:
+        return FinishedTrial(number, point, value, round(time.perf_counter() - start, 3), **more)
+
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
     try:
         result = execute_run(setup, run, folder=folder)
-    except (NonFiniteLossError, PrunedError) as error:
+    except (NonFiniteLossError, DestroyedModelError) as error:
         folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
         if (log := unfinished(folder) / LOG_NAME).is_file():
             shutil.copyfile(log, folder / LOG_NAME)
         shutil.rmtree(unfinished(folder), ignore_errors=True)
-        raise PrunedError(str(error).partition(";")[0]) from None
+        return finished(None, reason=str(error).partition(";")[0])
     except ValueError as error:
         raise ValueError(f"trial {number} of {search.label} cannot run ({format_options(point)}): {error}") from error
     objective = OBJECTIVES[search.objective]
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
-        raise PrunedError(f"{search.objective} is undefined for this trial")
-    return FinishedTrial(number, point, value, forget=forget, retain=retain)
+        return finished(None, reason=f"{search.objective} is undefined for this trial")
+    return finished(value, forget=forget, retain=retain)
 
 
 def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:
@@ -163,7 +156,7 @@ class StopDestroyed(TrainerCallback):
         self._last.append(logs["retain_loss"])
         mean = sum(self._last) / len(self._last)
         if len(self._last) == WINDOW and mean > self.limit:
-            raise PrunedError(
+            raise DestroyedModelError(
                 f"retain loss {mean:.1f} at step {state.global_step}, worse than uniform guessing among "
                 f"{self.vocabulary} tokens"
             )

@@ -24,7 +24,7 @@ from atwu._progress import progress_bar
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import TrialFunction, run_trial
+from atwu.experiments.tuning.trial import TrialFunction
 from atwu.methods.component import Range
 from atwu.training.checkpoints import key_differences
 from atwu.training.progress import Say
@@ -82,9 +82,7 @@ def run_search(
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
-            return f"{search.label}, trial {number}", Task(
-                run_trial, (trial_function, number, point), place, needs=needs
-            )
+            return f"{search.label}, trial {number}", Task(trial_function, (number, point), place, needs=needs)
 
         shown = there < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
