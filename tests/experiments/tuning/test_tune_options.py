@@ -33,7 +33,7 @@ class Searches:
     def run(
         self, search: Search, context: RunContext, executor: Executor, *, folder: Path, **options: object
     ) -> SearchResult:
-        check_search(search, context.models)
+        assert check_search(search, context.models) is None
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]

@@ -55,10 +55,6 @@ class DestroyedModelError(Exception):
     """Ends a run that has destroyed its model; the message says why."""
 
 
-class NotPossibleError(ValueError):
-    """The rows of a setting lack what a method needs."""
-
-
 def original_result(context: RunContext, objective: str, executor: Executor, *, folder: Path) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
     if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in context.metrics):
@@ -91,8 +87,8 @@ def _identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     return {"rows": here["rows"], "model": here["models"]["target"], "versions": here["versions"]}
 
 
-def check_search(search: Search, models: Models) -> None:
-    """Check whether a search can run, before any work; NotPossibleError if the rows lack what the method needs."""
+def check_search(search: Search, models: Models) -> str | None:
+    """Check a search before any work; returns why the rows do not support the method, if so."""
     if RWKU in OBJECTIVES[search.objective].groups and (
         models.benchmark.probes is None or models.benchmark.probes.name != RWKU
     ):
@@ -101,8 +97,8 @@ def check_search(search: Search, models: Models) -> None:
         )
     for point in search.first:
         search.config(point)
-    if reason := missing_requirement(search.config(), models.benchmark):
-        raise NotPossibleError(f"at {search.setting.name} it {reason}")
+    reason = missing_requirement(search.config(), models.benchmark)
+    return reason and f"at {search.setting.name} it {reason}"
 
 
 def compute_objective(

@@ -31,7 +31,6 @@ from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
 from atwu.experiments.tuning.search import OBJECTIVES, Search, SearchResult, objective_name
 from atwu.experiments.tuning.trial import (
-    NotPossibleError,
     check_search,
     compute_objective,
     original_result,
@@ -240,12 +239,10 @@ def tune_methods(
         contexts[name] = RunContext(models, setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
-        try:
-            check_search(tuning.search(variant, setting), contexts[setting.name].models)
-        except NotPossibleError as error:
+        if reason := check_search(tuning.search(variant, setting), contexts[setting.name].models):
             if not tuning.every:
-                raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
-            left_out[variant.label] = str(error)
+                raise ValueError(f"{variant.label} cannot be tuned: {reason}")
+            left_out[variant.label] = reason
     variants = [variant for variant in tuning.variants if variant.label not in left_out]
     for name, context in contexts.items() if variants else ():
         contexts[name] = replace(context, references=original_result(context, goals[name], executor, folder=folder))
