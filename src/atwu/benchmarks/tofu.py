@@ -19,7 +19,7 @@ from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
 
-Table = Sequence[Record]
+_Table = Sequence[Record]
 
 FORGET_SPLITS = ("forget01", "forget05", "forget10")
 RETAIN_SPLITS = ("retain99", "retain95", "retain90")
@@ -140,7 +140,7 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
 
 
-def _forget(split: str, table: Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
+def _forget(split: str, table: _Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
     """Read a forget split; appends to `checked` and `warnings`, as the other readers do."""
     total = tables.published.tables["full"].rows or 0
     if tables.has("full"):
@@ -168,7 +168,7 @@ def _forget(split: str, table: Table, tables: Tables, checked: list[str], warnin
     return rows
 
 
-def _retain(split: str, table: Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
+def _retain(split: str, table: _Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
     """Read `full`, a retain split, or `retain_perturbed`: rows from the first author on."""
     if split != "full" and tables.has("full"):
         _check_run(table, tables.table("full")[: len(table)])
@@ -195,7 +195,7 @@ def _retain(split: str, table: Table, tables: Tables, checked: list[str], warnin
     ]
 
 
-def _holdout(split: str, table: Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
+def _holdout(split: str, table: _Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
     if tables.has("full"):
         trained = {_pair(record): record[0] for record in tables.table("full")}
         for record in table:
@@ -210,7 +210,7 @@ def _holdout(split: str, table: Table, tables: Tables, checked: list[str], _: li
     ]
 
 
-def _real_world(split: str, table: Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
+def _real_world(split: str, table: _Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
     """Read questions about the real world with four options; the wrong options become the wrong answers."""
     perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
     rows = []
@@ -238,7 +238,7 @@ def _counted(name: str, tables: Tables) -> str:
     return f"{name}: {len(tables.table(name))} rows with {', '.join(published.columns)}{wrong}"
 
 
-def _fitting(name: str, table: Table, tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
+def _fitting(name: str, table: _Table, tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
     """Return a table about the same rows, or None if it is not available."""
     if not tables.has(name):
         return None
@@ -248,7 +248,7 @@ def _fitting(name: str, table: Table, tables: Tables, checked: list[str]) -> tup
     return other
 
 
-def _check_run(found: Table, expected: Table) -> None:
+def _check_run(found: _Table, expected: _Table) -> None:
     """Check that two tables have the same questions and answers, row by row."""
     for (here, ours), (there, theirs) in zip(found, expected, strict=True):
         for column in _PAIR:
