@@ -69,6 +69,19 @@ def test_methods_and_their_options_are_parsed(tmp_path):
     words = [word for name in ("output_dir", "method", "forget_loss") for word in (f"--{name}", values[name])]
     (parsed,) = HfArgumentParser((UnlearnConfig,)).parse_args_into_dataclasses([*words, "--use_cpu"])
     assert parsed.forget_loss == "simnpo"
+    given = ["--component_options", '{"beta": 0.5}', "--lr_scheduler_kwargs", '{"num_cycles": 2}', "--use_cpu"]
+    (parsed,) = HfArgumentParser((UnlearnConfig,)).parse_args_into_dataclasses([*words, *given])
+    assert (parsed.recipe().values["beta"], parsed.lr_scheduler_kwargs) == (0.5, {"num_cycles": 2})
+
+
+@pytest.mark.parametrize("name", ["component_options", "lr_scheduler_kwargs"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{'beta': 1}", r", line 1, column 2: invalid JSON.*; give .*JSON"), ("[1]", r" is '\[1\]'; give a mapping")],
+)
+def test_text_that_is_no_json_object_is_named(name, text, message, tmp_path):
+    with pytest.raises(ValueError, match=name + message):
+        UnlearnConfig(str(tmp_path), use_cpu=True, **{name: text})
 
 
 def sharpened(logps, mask, *, sharpness=2.0):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from atwu._file_reading import parse_json
 from atwu._names import lookup
 from atwu._options import Option, options_of
 from atwu.data.question_forms import read_forms
@@ -31,6 +32,8 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     def __post_init__(self) -> None:
         self._check_fields()
+        for name in _JSON_OBJECTS:
+            _json_object(name, getattr(self, name))  # transformers parses it
         if self.lora() is None:
             for name, default in {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0}.items():
                 if getattr(self, name) != default:
@@ -112,6 +115,22 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         }
 
 
+_JSON_OBJECTS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
+"""Fields of transformers that are a mapping or its JSON."""
+
+
+def _json_object(name: str, given: Any) -> Any:
+    """Return a mapping that may be given as JSON, as a command line must; None stays."""
+    allowed = """give a mapping or its JSON, such as '{"key": 0.5}'."""
+    try:
+        found = parse_json(given, what=name) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ValueError(f"{str(error).rstrip('.')}; {allowed}") from None
+    if found is not None and not isinstance(found, Mapping):
+        raise ValueError(f"{name} is {given!r:.60}; {allowed}")
+    return found
+
+
 def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
     """Return the signature of a configuration: `output_dir`, then its other fields by name, then further options."""
     fields = dict(inspect.signature(config).parameters)
@@ -143,26 +162,27 @@ class UnlearnConfig(_UnlearnFields):
 
     Args:
         output_dir: folder for the checkpoints of the trainer.
-        component_options: options of components as a mapping, equivalent to keywords.
+        component_options: options of components as a mapping or its JSON, equivalent to keywords.
         options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
     """
 
     __signature__ = _signature(_UnlearnFields, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
 
     def __init__(
-        self, output_dir: str | None = None, *, component_options: Mapping[str, Any] | None = None, **options: Any
+        self, output_dir: str | None = None, *, component_options: Mapping[str, Any] | str | None = None, **options: Any
     ) -> None:
         options["output_dir"] = output_dir
+        by_name: Mapping[str, Any] = _json_object("component_options", component_options) or {}
         kinds: Mapping[str, ComponentKind] = {"weighting": "weighting", "forget_loss": "forget loss"}
         for name, kind in kinds.items():
             if options.get(name) is not None:  # a plain function declares options, so it is named before they are read
                 options[name] = named_component(kind, options[name])
         known = option_names()
         fields = {field.name for field in dataclasses.fields(_UnlearnFields) if field.init}
-        for name in {*options, *(component_options or {})} - known:
+        for name in {*options, *by_name} - known:
             lookup("option", name, dict.fromkeys(sorted(known)))
         chosen = {name: value for name, value in options.items() if name not in fields}
-        given = {name: value for name, value in {**(component_options or {}), **chosen}.items() if value is not None}
+        given = {name: value for name, value in {**by_name, **chosen}.items() if value is not None}
         super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
 
     def __post_init__(self) -> None:
@@ -202,6 +222,7 @@ class UnlearnConfig(_UnlearnFields):
             super()._check_rate()
 
     def recipe(self) -> Recipe:
+        by_name: Any = self.component_options
         return recipe(
             self.method,
             weighting=self.weighting,
@@ -210,7 +231,7 @@ class UnlearnConfig(_UnlearnFields):
             preserve=self.preserve,
             replacement=self.replacement,
             configuration=self.configuration,
-            **self.component_options,
+            **by_name,
         )
 
     def as_plain(self) -> dict[str, Any]:

@@ -180,8 +180,8 @@ class UnlearnOptions(TrainingOptions):
     cache_dir: str | None = training_option(
         None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."
     )
-    component_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "Options of the components of the method, by name."}
+    component_options: dict[str, Any] | str | None = field(
+        default_factory=dict, metadata={"help": "Options of the components of the method, by name; or their JSON."}
     )
 
     learning_rate: NonNegativeFloat = training_option(2e-5, "Peak learning rate of the model.")

@@ -143,7 +143,8 @@ def train_run(
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
     if "auxiliary_models" in recipe.needs:
-        config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
+        given: Any = config.component_options
+        config.component_options = given | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
@@ -201,7 +202,8 @@ def auxiliary_models(
     SU-LLM (Wan et al. 2025) compares a model fine-tuned on the forget set with one fine-tuned on the retain set. Both are
     trained here from the model to unlearn, once, and cached by model, rows and configuration.
     """
-    missing = [name for name in ("forget", "retain") if config.component_options.get(f"auxiliary_{name}") is None]
+    options: Any = config.component_options
+    missing = [name for name in ("forget", "retain") if options.get(f"auxiliary_{name}") is None]
     if not missing:
         return {}
     if config.quantize is not None:
