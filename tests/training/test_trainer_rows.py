@@ -14,11 +14,13 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
 from atwu.data import spool
+from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.data.spool import DiskRows
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.training.training_rows import unlearning_rows
 from atwu.training.unlearn_run import ModelSource, run_unlearn
+from tests.modeling.small_models import small_model
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
@@ -42,8 +44,6 @@ def test_fewer_rows_than_a_batch(forget, model_folder, tmp_path):
 
 
 def test_a_word_based_weighting_needs_rows_as_text(model_folder, tmp_path):
-    from atwu.data.encode import Encoder
-
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     config = UnlearnConfig(output_dir=str(tmp_path), method="satga", weighting="word_rarity")
     encoded = Encoder(tokenizer).encode_rows(make_rows(3), what="rows").rows
@@ -57,6 +57,23 @@ def test_answers_longer_than_max_length_are_truncated_with_a_warning(model_folde
     with pytest.warns(UserWarning, match="24"):
         trainer = make_trainer(model_folder, tmp_path, method="wga", max_length=40)
     assert max(len(row.input_ids) for row in trainer.train_dataset.forget) == 40
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt"])
+def test_rows_longer_than_the_learned_positions_are_rejected_before_training(kind, model_folder, tmp_path):
+    tokenizer, model = AutoTokenizer.from_pretrained(model_folder), small_model(kind)
+    model.resize_token_embeddings(len(tokenizer))
+    limit, texts = model.config.max_position_embeddings, [*make_rows(3), Example.from_qa("Who?", "Orla Venn. " * 60)]
+    encoded = Encoder(tokenizer).encode_rows(texts, what="rows").rows
+    told = f"a row has {len(encoded[-1].input_ids)} tokens, but .* has {limit} learned positions; set max_length to {limit}"
+    config = FinetuneConfig(str(tmp_path), use_cpu=True)
+    for rows in (texts, encoded):
+        with pytest.raises(ValueError, match=told):
+            make_trainer(model_folder, tmp_path, model=model, method="wga", rows=rows)
+        with pytest.raises(ValueError, match=told):
+            FinetuneTrainer(model, config, train_dataset=rows, processing_class=tokenizer)
+    with pytest.warns(UserWarning, match=f"max_length={limit} and were truncated"):
+        make_trainer(model_folder, tmp_path, model=model, method="wga", rows=texts, max_length=limit)
 
 
 def test_a_system_turn_is_added_to_every_row(model_folder, tmp_path):

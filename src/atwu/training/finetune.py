@@ -21,7 +21,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import LoadedModel, with_lora
-from atwu.training.row_sets import RowsInput, encode_dataset, warn_about_rows, without_labels
+from atwu.training.row_sets import RowsInput, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
 
 
@@ -85,6 +85,7 @@ class FinetuneTrainer(TokenTrainer):
             callbacks=callbacks,
             **kwargs,
         )
+        check_lengths(self.loaded.model, encoded.rows)
         self.sets = {"training": encoded}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:

@@ -22,6 +22,8 @@ from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
+from atwu.modeling.forward import check_length, learned_positions
+from atwu.modeling.single_pass import unwrap
 from atwu.training.progress import Say
 
 
@@ -148,6 +150,13 @@ def warn_about_rows(*sets: RowSet | None) -> None:
         frame, level = frame.f_back, level + 1  # point the warning at the caller's line
     for note in (note for rows in sets if rows is not None for note in rows.warnings):
         warnings.warn(note, stacklevel=level)
+
+
+def check_lengths(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
+    """Check before the first step that all rows fit into a model with learned positions."""
+    own = unwrap(model)
+    if learned_positions(own) is not None:
+        check_length(own, max(len(row.input_ids) for rows in sets for row in rows or ()))
 
 
 def _without_first(row: EncodedRow) -> EncodedRow:
