@@ -27,6 +27,7 @@ from tests.commands import run_here
         ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy"),
         ({"average_tokens_across_devices": False}, "average_tokens_across_devices"),
         ({"load_best_model_at_end": True, "metric_for_best_model": "eval_ES_delta"}, "load_best_model_at_end"),
+        ({"metric_for_best_model": "eval_ES_delta"}, "metric_for_best_model .*eval_strategy"),
         ({"hub_strategy": "end"}, "hub_strategy"),
         ({"bf16_full_eval": True}, "bf16_full_eval"),
         ({"label_names": ["labels"]}, "label_names"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
 from transformers.trainer_utils import speed_metrics
 
+from atwu._names import lookup
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.registry import EvaluateConfig, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
@@ -78,8 +80,8 @@ class UnlearnTrainer(MethodTrainer):
         )
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
-        if given is None and self.args.eval_strategy != "no":
-            self._default_sets()  # unusable rows fail now
+        if self.args.eval_strategy != "no":
+            self._check_best_metric(given or self._default_sets())  # unusable rows fail now
 
     def evaluate(
         self,
@@ -122,9 +124,7 @@ class UnlearnTrainer(MethodTrainer):
         )
         self.eval_result = result
         numbers = {
-            "_".join([metric_key_prefix, *([] if split in (ONE_SET, OVERALL) else [split]), metric]): cast(
-                float, value.value
-            )
+            _logged_name(metric_key_prefix, split, metric): cast(float, value.value)
             for split, metric, value in measured_numbers(result)
         }
         numbers |= speed_metrics(metric_key_prefix, begun, num_samples=sum(map(len, sets.values())))
@@ -132,12 +132,31 @@ class UnlearnTrainer(MethodTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
 
+    def _check_best_metric(self, sets: Collection[str]) -> None:
+        """Check that an evaluation logs `metric_for_best_model`."""
+        if (best := self.args.metric_for_best_model) is None:
+            return
+        wanted = best if best.startswith("eval_") else f"eval_{best}"
+        columns = [
+            replace(column, name=_logged_name("eval", split, column.name))
+            for metric in map(find_metric, selected_metrics(self.eval_metrics, sets=sets, weights=True))
+            for split in (*sets, *metric.own_rows(), OVERALL)
+            for column in metric.columns
+            if column.on(split) and all(source in sets for source, _ in column.of)
+        ]
+        if all(column.field(wanted) is None for column in columns):
+            lookup("metric_for_best_model", best, dict.fromkeys(column.name for column in columns))
+
     def _default_sets(self) -> dict[str, Sequence[Example]]:
         """Return the trainer's forget and retain sets, also if the method uses no retain set."""
         sets: dict[str, Any] = dict(self.sets)
         if self._retain is not None:
             sets.setdefault(RETAIN, self._retain)
         return _sets(sets)
+
+
+def _logged_name(prefix: str, split: str, metric: str) -> str:
+    return "_".join([prefix, *([] if split in (ONE_SET, OVERALL) else [split]), metric])
 
 
 def _sets(given: Any) -> dict[str, Sequence[Example]]:

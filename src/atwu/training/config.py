@@ -291,6 +291,11 @@ def check_supported_args(config: TrainingArguments) -> None:
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
+    if config.metric_for_best_model is not None and config.eval_strategy == "no":
+        raise ValueError(
+            "metric_for_best_model has no effect without evaluation during training; set eval_strategy and eval_steps of "
+            "an UnlearnTrainer, or leave it out."
+        )
     if config.dataloader_num_workers < 0:
         raise ValueError(f"dataloader_num_workers must be a whole number >= 0, got {config.dataloader_num_workers}.")
     for name in _SEVERAL:
