@@ -61,9 +61,16 @@ def install_worker_handlers() -> None:
         signal.signal(number, _came if number == signal.SIGTERM else signal.SIG_IGN)
 
 
+def remove_handlers() -> None:
+    """Let the next signal end the process at once and silently, as after the last line of a command."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) == _came:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def set_command_name(name: str, *, then: str) -> None:
     """Set the name of the running command and how it continues when run again."""
-    _command.name, _command.then = f"atwu {name}", then
+    _command.name, _command.then = f"atwu {name}".rstrip(), then
 
 
 def set_finished() -> None:
@@ -116,9 +123,7 @@ def _came(number: int, frame: FrameType | None) -> None:
             os._exit(128 + number)
         return
     if not _command.patient:
-        for each in _SIGNALS:
-            if signal.getsignal(each) == _came:
-                signal.signal(each, signal.SIG_DFL)
+        remove_handlers()
     held = _command.held
     if held is None:
         end_process(number)

@@ -25,6 +25,11 @@ summary = lambda: os.kill(os.getpid(), signal.SIGINT)
 atwu.request.unlearn.unlearn = lambda *_, **__: SimpleNamespace(run=None, good=True, summary=summary)
 {COMMAND}
 """
+INTERRUPTED_EXIT = f"""
+import atexit, os, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+{COMMAND}
+"""
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 
 
@@ -81,6 +86,13 @@ def test_a_finished_request_is_not_said_to_resume() -> None:
     done = run_command(words, code=INTERRUPTED_VERDICT)
     assert done.returncode == 128 + signal.SIGINT
     assert re.fullmatch(r"atwu unlearn: stopped by Ctrl-C .*; the run is finished\n", done.stderr)
+
+
+def test_a_signal_after_the_last_line_prints_nothing() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_EXIT, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert done.stdout.startswith("atwu ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")

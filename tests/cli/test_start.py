@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
@@ -98,6 +100,18 @@ def test_a_closed_pipe_or_stream_is_no_traceback():
             ["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=True
         )
         assert not done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [("--version",), ("methods",), ("chat", "--help"), ()])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line(words, unbuffered):
+    command = [sys.executable, "-m", "atwu", *words]
+    with open("/dev/full", "w") as full:
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert re.fullmatch(r"error: No space left on device: cannot write the output; free some space .*\n", done.stderr)
+    assert done.returncode == 1
 
 
 def test_control_characters_of_answers_do_not_reach_the_terminal(capsys):

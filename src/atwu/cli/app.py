@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atwu._file_reading import printable
-from atwu._interrupts import set_command_name, set_finished
+from atwu._interrupts import remove_handlers, set_command_name, set_finished
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import parsed
 from atwu.cli.shared import stand_out
@@ -75,25 +76,41 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for terminals without Unicode
     try:
-        run_cli(sys.argv[1:])
+        try:
+            run_cli(sys.argv[1:])
+        except SystemExit:  # after a help text
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
     except BrokenPipeError:  # the reader closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_unwritten()
         sys.exit(1)
     except EXPECTED as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
+        _drop_unwritten()
         stand_out(f"error: {in_a_line(error)}", "red")
         sys.exit(2 if isinstance(error, UsageError) else 1)
     finally:
         _leave_process_group()
+        remove_handlers()
         gc.freeze()  # the interpreter's last collection would visit every object of the imported libraries, for 1.5 s
+
+
+def _drop_unwritten() -> None:
+    """Drop output that cannot be written: Python would try again at exit, and print a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def in_a_line(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
+        if error.errno == errno.ENOSPC and not error.filename:  # of files, `explain_full_disk` says more
+            message += ": cannot write the output; free some space and run the same command again."
     shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(printable(message).split()))
     return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
 
