@@ -238,6 +238,15 @@ class TestJoined:
         save(tmp_path, "a + b.jsonl", jsonl(ROWS))
         monkeypatch.chdir(tmp_path)
         assert load_rows("a + b.jsonl").rows == load_rows(Path("a + b.jsonl")).rows == EXPECTED
+        save(tmp_path, "c + d.jsonl", jsonl([{"prompt": "Who?", "answer": "He."}]))
+        mapped = "c + d.jsonl:question=prompt"
+        asked = load_rows(mapped).rows
+        assert (
+            asked == load_rows("c + d.jsonl", columns={"question": "prompt"}).rows == (Example.from_qa("Who?", "He."),)
+        )
+        assert load_rows(f"a + b.jsonl + {mapped} + a + b.jsonl").rows == EXPECTED + asked + EXPECTED
+        with pytest.raises(FileNotFoundError, match=r"e\.jsonl does not exist"):
+            load_rows("a + b.jsonl + e.jsonl")
 
     def test_an_empty_source_among_others_is_an_error(self, tmp_path):
         empty, path = save(tmp_path, "empty.jsonl", b""), save(tmp_path, "a.jsonl", jsonl(ROWS))
@@ -356,6 +365,23 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
     assert load_rows(tmp_path / "saved" / "train").rows == expected
     with pytest.raises(ValueError, match=r"saved is a folder; pass one of: train"):
         load_rows(tmp_path / "saved")
+
+
+def test_loaded_rows_are_rows_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
+    path = save(tmp_path, "a.jsonl", jsonl([*ROWS, {**ROWS[0], "id": 1}]))
+    loaded = load_rows(path)
+    again = load_rows(loaded)
+    assert (again.rows, again.warnings) == (loaded.rows, loaded.warnings)
+    first = load_rows(load_rows(path, limit=1))
+    assert load_rows(first.source).rows == first.rows == EXPECTED[:1]
+
+
+def test_a_generator_that_was_read_before_is_an_error():
+    rows = (row for row in IN_MEMORY)
+    assert load_rows(rows).rows
+    with pytest.raises(ValueError, match=r"generator of rows yields no rows; .* give a list"):
+        load_rows(rows)
 
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])

@@ -38,16 +38,19 @@ _SOURCES = (
 
 
 def load_rows(
-    source: str | Path | Iterable[Any], *, limit: int | None = None, columns: Mapping[str, str] | None = None
+    source: str | Path | LoadedRows | Iterable[Any],
+    *,
+    limit: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> LoadedRows:
     """Load and check the rows of a source.
 
     Args:
-        source: rows in memory (`Example`s, dicts, a `datasets.Dataset` or a pandas frame), which are also written to a file in
-            the cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet, .arrow), a folder that
-            `datasets` saved, rows of a benchmark such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]` or
-            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ". A
-            `Path` is always one file, and so is a string that names an existing file.
+        source: rows in memory (`Example`s, dicts, `LoadedRows`, a `datasets.Dataset` or a pandas frame), which are also
+            written to a file in the cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet,
+            .arrow), a folder that `datasets` saved, rows of a benchmark such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`
+            or `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ".
+            A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
         columns: field -> column of the file, for rows with other column names: `{"question": "prompt"}`. In the name of a
             source, it stands behind a file or Hub data set: `faq.csv:question=prompt,answer=completion`.
@@ -64,6 +67,9 @@ def load_rows(
         raise ValueError(f"limit must be a whole number of at least 1, got {limit!r}; leave it out to read all rows.")
     if columns and not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a mapping such as {{'question': 'prompt'}}, got {type(columns).__name__}.")
+    warnings: list[str] = []
+    if isinstance(source, LoadedRows):
+        warnings, source = [*source.warnings], source.rows
     if not isinstance(source, str | Path):
         given_name = "the given data"
         parts = [(given_name, partial(_checked, memory_records(source), columns or {}, name=given_name))]
@@ -73,7 +79,6 @@ def load_rows(
             if source == given:
                 raise ValueError(f"{given} takes no column mapping; only files and Hub data sets without one do.")
         parts = [(str(part), partial(_named_rows, part)) for part in _parts(source)]
-    warnings: list[str] = []
     hashes = array("q")
 
     def every() -> Iterator[Example]:
@@ -92,7 +97,7 @@ def load_rows(
     if repeats := len(rows) - len(set(hashes)):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     name = str(source if isinstance(source, str | Path) else _written(rows))
-    return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
+    return LoadedRows(rows=rows, source=name, warnings=tuple(dict.fromkeys(warnings)))
 
 
 def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
@@ -124,12 +129,23 @@ def _written(rows: Sequence[Example]) -> Path:
 def _parts(source: str | Path) -> tuple[str | Path, ...]:
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
-    parts = tuple(part.strip() for part in source.split(JOIN))
+    words, parts = source.split(JOIN), list[str]()
+    while words:  # a file name may contain the separator
+        count = next((number for number in range(len(words), 1, -1) if _names_file(words[:number])), 1)
+        parts.append(JOIN.join(words[:count]).strip())
+        words = words[count:]
     if not all(parts):
         raise ValueError(
             f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_SOURCES} on both sides."
         )
-    return parts
+    return tuple(parts)
+
+
+def _names_file(words: Sequence[str]) -> bool:
+    """Return whether words with separators between them are the name of a file, maybe with a column mapping."""
+    *before, last = words
+    names = {JOIN.join([*before, end]).strip() for end in (last, split_columns(last)[0])}
+    return any(os.path.exists(Path(name).expanduser()) for name in names)
 
 
 def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:

@@ -197,10 +197,15 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         rows = rows.with_format(None)  # Python values, not arrays or tensors
     if not isinstance(rows, Iterable):
         raise TypeError(f"rows must be a source, a list of rows, a data set or a frame, got {type(rows).__name__}.")
+    number = 0
     for number, row in enumerate(rows, start=1):
         if isinstance(row, Mapping):
             row = {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
         yield f"row {number}", row
+    if not number and isinstance(rows, Iterator):
+        raise ValueError(
+            "a generator of rows yields no rows; it can be read only once, so give a list where rows are used twice."
+        )
 
 
 def _frame_rows(frame: Any) -> Iterator[Any]:

@@ -59,13 +59,13 @@ CONTROLLER_ROWS = 24
 
 def unlearn(
     model: str | Path | ModelSource,
-    forget: str | Iterable[Any],
+    forget: str | Path | LoadedRows | Iterable[Any],
     *,
     output: str | Path,
-    retain: str | Iterable[Any] = AUTO,
+    retain: str | Path | LoadedRows | Iterable[Any] = AUTO,
     options: Mapping[str, Any] | None = None,
     auto_memory: bool = False,
-    holdout: str | Iterable[Any] = DEFAULT_HOLDOUT,
+    holdout: str | Path | LoadedRows | Iterable[Any] = DEFAULT_HOLDOUT,
     max_retain_increase: float = MAX_RETAIN_INCREASE,
     thresholds: str | Path | None = None,
     about: str | None = None,
