@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -104,6 +105,17 @@ def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(mod
     again = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
     again.train(resume_from_checkpoint=True)
     assert again.timing.resumed_from == 6
+
+
+def test_a_copied_run_resumes_from_the_checkpoint_of_its_last_step(model_folder, tmp_path):
+    saving = {"method": "grad_diff", "save_strategy": "steps", "save_steps": 3, "max_steps": 6}
+    make_trainer(model_folder, tmp_path, **saving).train()
+    for step, time in ((3, 2e9), (6, 1e9)):  # a copy has other times
+        for path in (tmp_path / f"checkpoint-{step}", *(tmp_path / f"checkpoint-{step}").iterdir()):
+            os.utime(path, (time, time))
+    resumed = make_trainer(model_folder, tmp_path, **saving)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.timing.resumed_from == 6
 
 
 def test_logged_terms_do_not_depend_on_logging_steps_or_resuming(model_folder, tmp_path):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, versions, write_json
-from atwu._manifest import MANIFEST_NAME, damage, write_manifest
+from atwu._manifest import damage, write_manifest
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.row_sets import RowSet
@@ -54,9 +54,9 @@ class Stateful(Protocol):
         """Load the state from a checkpoint."""
 
 
-def last_checkpoint(run: str | Path) -> str | None:
-    """Return the newest checkpoint in a run's folder, intact or not."""
-    found = _by_age(Path(run))
+def last_checkpoint(run: str | Path, key: Mapping[str, Any] | None = None) -> str | None:
+    """Return the last checkpoint in a run's folder, intact or not; with a key, one of another run only if there is no other."""
+    found = _in_order(Path(run), key)
     return str(found[-1]) if found else None
 
 
@@ -66,13 +66,14 @@ def step_of(checkpoint: str | Path) -> int:
 
 
 def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
-    """Move a complete checkpoint into its run's folder, keeping only the newest `keep` (None: all)."""
+    """Move a complete checkpoint into its run's folder, keeping only the last `keep` (None: all)."""
     plain_modes(*staged.rglob("*.safetensors"))
     write_json(staged / KEY_NAME, key)
     write_manifest(staged)
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
-    for old in _by_age(run)[:-keep] if keep else ():
+    before = [path for path in _in_order(run, key) if path.name != staged.name]
+    for old in before[: max(len(before) + 1 - keep, 0)] if keep else ():
         _drop(old)
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
@@ -88,7 +89,7 @@ def checkpoint_to_resume(
     """Return the checkpoint to resume from, or None to start from the beginning; called in every process.
 
     Args:
-        asked: a checkpoint; or True for the newest intact one of the run, or None if all are damaged.
+        asked: a checkpoint; or True for the last intact one of the run, or None if all are damaged.
     """
     if not asked:
         return None
@@ -106,12 +107,12 @@ def checkpoint_to_resume(
         raise ValueError(f"{run} contains no checkpoint to resume from.")
     wait()
     if main_process:
-        drop_damaged(run)
+        drop_damaged(run, key())
     wait()
-    if (last := last_checkpoint(run)) is None:
+    if (last := last_checkpoint(run, own := key())) is None:
         return None
     named = Path(last) / KEY_NAME
-    written, own = read_object(named) if named.exists() else {}, key()
+    written = read_object(named) if named.exists() else {}
     if written != own:
         raise ValueError(
             f"{last} belongs to another run, which differs in {key_differences(written, own)}; set another "
@@ -120,23 +121,33 @@ def checkpoint_to_resume(
     return last
 
 
-def drop_damaged(run: str | Path) -> None:
-    """Remove damaged checkpoints newer than the newest intact one, with a warning for each."""
-    while (newest := last_checkpoint(run)) is not None and (wrong := damage(Path(newest))) is not None:
-        _drop(Path(newest))
-        before = last_checkpoint(run)
-        then = "the run starts from the beginning" if before is None else f"trying {Path(before).name}"
-        logger.warning("warning: %s is damaged (%s); %s", newest, wrong, then)
+def drop_damaged(run: str | Path, key: Mapping[str, Any] | None = None) -> None:
+    """Remove damaged checkpoints behind the last intact one of the run, with a warning for each."""
+    checkpoints = _in_order(Path(run))
+    while checkpoints:
+        last = checkpoints.pop()
+        if (wrong := damage(last)) is not None:
+            _drop(last)
+            then = f"trying {checkpoints[-1].name}" if checkpoints else "the run starts from the beginning"
+            logger.warning("warning: %s is damaged (%s); %s", last, wrong, then)
+        elif key is None or _belongs(last, key):
+            return
 
 
-def _by_age(run: Path) -> list[Path]:
-    """Return checkpoints in the order written, which can differ from step order if runs share a folder."""
+def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
+    """Return checkpoints in the order of their steps; with a key, those of other runs that share the folder come first.
 
-    def written(checkpoint: Path) -> tuple[int, int]:
-        manifest = checkpoint / MANIFEST_NAME
-        return (manifest if manifest.exists() else checkpoint).stat().st_mtime_ns, step_of(checkpoint)
+    File times say nothing about the order: they change when a folder is copied.
+    """
+    found = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
+    return sorted(found, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
 
-    return sorted((path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal()), key=written)
+
+def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:
+    try:
+        return read_object(checkpoint / KEY_NAME) == key
+    except (OSError, ValueError):  # damaged
+        return False
 
 
 def _drop(checkpoint: Path) -> None:

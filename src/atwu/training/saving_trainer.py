@@ -239,7 +239,7 @@ class SavingTrainer(Trainer):
 
     def not_finite(self, what: str) -> NonFiniteLossError:
         """Return the error that ends a run, with its last good checkpoint and advice."""
-        last = last_checkpoint(str(self.args.output_dir)) if self.state.global_step else None
+        last = last_checkpoint(str(self.args.output_dir), self.key) if self.state.global_step else None
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
         return NonFiniteLossError(f"{what}; {kept}. {self.remedy}")
 

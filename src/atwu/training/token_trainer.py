@@ -79,11 +79,11 @@ class TokenTrainer(SavingTrainer):
         An interrupted command ends after the current step, with a checkpoint if checkpoints are enabled.
 
         Args:
-            resume_from_checkpoint: a checkpoint; or True for the newest intact one in `output_dir`, or from the start
+            resume_from_checkpoint: a checkpoint; or True for the last intact one in `output_dir`, or from the start
                 if all are damaged.
 
         Raises:
-            ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
+            ValueError: the checkpoint is damaged or missing, or the last one belongs to another run.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = checkpoint_to_resume(
