@@ -70,6 +70,7 @@ def test_methods_and_their_options_are_parsed(tmp_path):
     (parsed,) = HfArgumentParser((UnlearnConfig,)).parse_args_into_dataclasses([*words, "--use_cpu"])
     assert parsed.forget_loss == "simnpo"
     given = ["--component_options", '{"beta": 0.5}', "--lr_scheduler_kwargs", '{"num_cycles": 2}', "--use_cpu"]
+    given += ["--lr_scheduler_type", "cosine_with_restarts"]
     (parsed,) = HfArgumentParser((UnlearnConfig,)).parse_args_into_dataclasses([*words, *given])
     assert (parsed.recipe().values["beta"], parsed.lr_scheduler_kwargs) == (0.5, {"num_cycles": 2})
 

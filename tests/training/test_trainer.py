@@ -207,3 +207,11 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         refusal_ids=trainer.recipe.forget_component.target_token_ids(trainer.processing_class),
     )
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
+
+
+def test_a_warmup_as_long_as_the_run_gives_a_warning(model_folder, tmp_path):
+    said = {}
+    for steps in (1, 4):
+        make_trainer(model_folder, tmp_path, max_steps=4, warmup_steps=steps, said=said.setdefault(steps, [])).train()
+    assert not any("warmup" in line for line in said[1])
+    assert "warning: 4 of 4 steps are warmup, so the learning rate stays below 0.001; lower warmup_steps" in said[4]

@@ -28,6 +28,17 @@ from tests.commands import run_here
         ({"average_tokens_across_devices": False}, "average_tokens_across_devices"),
         ({"load_best_model_at_end": True, "metric_for_best_model": "eval_ES_delta"}, "load_best_model_at_end"),
         ({"metric_for_best_model": "eval_ES_delta"}, "metric_for_best_model .*eval_strategy"),
+        ({"save_strategy": "best"}, "save_strategy='best' .*eval_strategy"),
+        ({"save_strategy": "steps", "save_steps": 0}, "save_steps must be .* > 0, got 0"),
+        (
+            {"lr_scheduler_kwargs": {"cycles": 2}},
+            "lr_scheduler_type linear .*{'cycles': 2}: .*unexpected keyword.*'cycles'",
+        ),
+        (
+            {"lr_scheduler_type": "warmup_stable_decay"},
+            "lr_scheduler_type warmup_stable_decay .*=None: .*num_decay_steps",
+        ),
+        ({"optim_args": "rank"}, "optim_args must be NAME=VALUE pairs .*'rank'"),
         ({"hub_strategy": "end"}, "hub_strategy"),
         ({"bf16_full_eval": True}, "bf16_full_eval"),
         ({"label_names": ["labels"]}, "label_names"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import TrainingArguments
+from transformers import SchedulerType, TrainingArguments, get_scheduler
 
 from atwu._file_reading import parse_json
 from atwu._names import lookup
@@ -53,6 +53,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         # transformers would disable the bar together with its own log lines
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
+        check_optimization(self)
         check_sharding(self, quantized=self.quantize is not None)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
@@ -291,10 +292,11 @@ def check_supported_args(config: TrainingArguments) -> None:
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} is not supported: {why}; leave it out.")
-    if config.metric_for_best_model is not None and config.eval_strategy == "no":
+    if config.eval_strategy == "no" and (config.metric_for_best_model is not None or config.save_strategy == "best"):
+        what = "save_strategy='best'" if config.metric_for_best_model is None else "metric_for_best_model"
         raise ValueError(
-            "metric_for_best_model has no effect without evaluation during training; set eval_strategy and eval_steps of "
-            "an UnlearnTrainer, or leave it out."
+            f"{what} has no effect without evaluation during training; set eval_strategy and eval_steps of an "
+            "UnlearnTrainer, or leave it out."
         )
     if config.dataloader_num_workers < 0:
         raise ValueError(f"dataloader_num_workers must be a whole number >= 0, got {config.dataloader_num_workers}.")
@@ -325,6 +327,22 @@ def check_supported_args(config: TrainingArguments) -> None:
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
+
+
+def check_optimization(config: TrainingArguments) -> None:
+    """Check what transformers would read only when training begins: options of the schedule and of the optimizer."""
+    if config.optim_args and any(pair.count("=") != 1 for pair in config.optim_args.split(",")):
+        raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {config.optim_args!r}.")
+    name, given = SchedulerType(config.lr_scheduler_type), config.lr_scheduler_kwargs
+    trial = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    try:
+        get_scheduler(
+            name, trial, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=typing.cast(Any, given)
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"lr_scheduler_type {name.value} does not work with lr_scheduler_kwargs={given}: {error}."
+        ) from None
 
 
 def _several() -> bool:

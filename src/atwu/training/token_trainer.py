@@ -117,6 +117,15 @@ class TokenTrainer(SavingTrainer):
     def _prepare_run(self) -> None:
         """Hook called before the first step."""
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Create the schedule; warns if the learning rate is still rising at the end."""
+        if 0 < num_training_steps <= (warmup := self.args.get_warmup_steps(num_training_steps)):
+            self.say(
+                f"warning: {warmup} of {num_training_steps} steps are warmup, so the learning rate stays below "
+                f"{self.args.learning_rate:g}; lower warmup_steps"
+            )
+        return super().create_scheduler(num_training_steps, optimizer)
+
     # Data
 
     def get_train_dataloader(self) -> Any:

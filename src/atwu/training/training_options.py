@@ -18,6 +18,7 @@ REFERENCE_MODES = ("auto", "cache", "model", "adapters")
 PositiveInt = Annotated[int, ("least", 1)]
 NonNegativeInt = Annotated[int, ("least", 0)]
 NonNegativeFloat = Annotated[float, ("least", 0)]
+PositiveFloat = Annotated[float, ("above", 0)]
 Share = Annotated[float, ("least", 0), ("most", 1)]
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
@@ -94,9 +95,7 @@ class TrainingOptions:
     logging_steps: NonNegativeFloat = training_option(1, "Optimizer steps between two log entries.")
     report_to: list[str] | str | None = training_option("none", "Loggers, such as wandb or tensorboard.")
     save_strategy: str = training_option("epoch", "When to write checkpoints: epoch, steps or no.")
-    save_steps: NonNegativeFloat = training_option(
-        500, "Optimizer steps between checkpoints if save_strategy is steps."
-    )
+    save_steps: PositiveFloat = training_option(500, "Optimizer steps between checkpoints if save_strategy is steps.")
     save_total_limit: NonNegativeInt | None = training_option(
         2,
         "Maximum number of checkpoints to keep; each is three times as large as the trained weights. If the last one is "
