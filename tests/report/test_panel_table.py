@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from atwu._cache import short_hash
+from atwu.evaluation.aggregate import paired_differences
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import models_markdown
 from atwu.report.metric_table import PANEL, report_metrics, table_of, tidy
@@ -45,10 +46,9 @@ RESULTS = {
 
 
 def cells(table: SplitTable) -> dict[str, dict[str, Text]]:
-    return {
-        head.plain: {row.name.plain.strip().partition(" (n")[0]: row.cells[place] for row in table.rows if row.cells}
-        for place, head in enumerate(table.heads)
-    }
+    first, *others = table.table.columns
+    names = [name.plain.strip().partition(" (n")[0] for name in first.cells]
+    return {column.header.plain: dict(zip(names, column.cells, strict=True)) for column in others}
 
 
 def test_best_second_and_degraded_among_ranked_models() -> None:
@@ -179,8 +179,10 @@ def compared() -> dict[str, EvalResult]:
     }
 
 
-def column(table: SplitTable, number: int) -> dict[str, Text]:
-    return {row.name.plain: row.cells[number - 1] for row in table.rows}
+def differences(results: dict[str, EvalResult], *, to: str) -> SplitTable:
+    every = list(results.values())
+    found = {name: paired_differences(each, results[to], every) for name, each in results.items() if name != to}
+    return differences_table({"": found}, to=to, heads=table_of(results).heads)
 
 
 def bold(cell: Text) -> bool:
@@ -188,9 +190,9 @@ def bold(cell: Text) -> bool:
 
 
 def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> None:
-    table = differences_table(compared, to="npo")
-    assert [head.plain for head in table.heads] == ["original", "atwu"]
-    shown = column(table, 2)
+    table = cells(differences(compared, to="npo"))
+    assert list(table) == ["original", "atwu"]
+    shown = table["atwu"]
     assert shown["forget J_W ↓"].plain == "-10.0 [-10.0, -10.0]"
     assert bold(shown["forget J_W ↓"])
     assert shown["retain J_AVG ↑"].plain == "+0.0 [+0.0, +0.0]"
@@ -198,9 +200,9 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")
     assert bold(shown["overall UQ ↑"])
-    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the original model has none
+    assert table["original"]["overall UQ ↑"].plain == "–"  # the original model has none
     del compared["original"]  # which derived metrics need
-    shown = column(differences_table(compared, to="npo"), 1)
+    shown = cells(differences(compared, to="npo"))["atwu"]
     assert shown["overall FQ ↑"].plain == "–"
     assert shown["forget J_W ↓"].plain.startswith("-10.0")
 
@@ -208,7 +210,7 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
 def test_one_subject_has_no_interval_and_zero_no_sign() -> None:
     def shown(shift: float, **more: object) -> Text:
         results = {name: measured(name, left, **more) for name, left in (("npo", shift), ("atwu", 0.0))}
-        return column(differences_table(results, to="npo"), 1)["forget J_W ↓"]
+        return cells(differences(results, to="npo"))["atwu"]["forget J_W ↓"]
 
     alone = shown(10.0, subjects=("Orla Venn",) * 40)
     assert alone.plain == "-10.0"
@@ -220,7 +222,7 @@ def test_different_rows_are_rejected(compared) -> None:
     other = compared["atwu"]
     rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in other.rows.items()}
     with pytest.raises(ValueError, match="forget rows"):
-        differences_table({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
+        differences({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
 
 
 def test_intervals_of_tasks_are_labelled_as_normal_intervals() -> None:

@@ -14,7 +14,7 @@ from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.metric_table import Head, MetricKey
+    from atwu.report.metric_table import MetricKey
 
 
 @dataclass(kw_only=True)
@@ -37,79 +37,65 @@ class CompareCommand:
     everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all", excludes="metrics")
 
     def run(self) -> None:
+        from atwu.evaluation.aggregate import paired_differences
         from atwu.evaluation.result import read_result
-        from atwu.report.metric_table import PANEL, table_of
+        from atwu.report.metric_table import LEADING_METRICS, PANEL, table_of
         from atwu.report.report_records import EVAL_NAME, models_by_warning
         from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
-        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
-            self._studies()
-            return
-        found = None
-        if len(self.results) == 1 and self.results[0].is_dir():
-            records = read_records(self.results)
-            loaded = records.results
-            if self.baseline in loaded:
-                found = {name: records.differences(name, self.baseline) for name in loaded if name != self.baseline}
+        studies = {}
+        if all(path.is_dir() for path in self.results):
+            short = [path.resolve().name for path in self.results]
+            names = short if len(set(short)) == len(short) else list(map(str, self.results))
+            studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
+            shown = {name: records.results for name, records in studies.items()}
         elif len(self.results) < 2:
             raise UsageError(
                 "give two or more results or the folder of a study; atwu evaluate --output writes results."
             )
         else:
             paths = [path / EVAL_NAME if path.is_dir() else path for path in self.results]
-            loaded = _named([(path, read_result(path)) for path in paths])
-            _same_settings(loaded)
-        known = table_of(loaded).keys
-        if self.metrics:
-            lines = _lines(self.metrics, known)
-        else:
-            lines = known if self.everything else [line for line in PANEL if line in known] or known
-        given = {result.fingerprint for result in loaded.values()}
-        if self.baseline is not None:
-            if self.baseline not in loaded:
-                raise UsageError(f"--baseline must be one of {', '.join(loaded)}; got {self.baseline!r}.")
-            terminal().print(differences_table(loaded, to=self.baseline, keys=lines, found=found))
-            lacking = {
-                role for result in loaded.values() for role, name in result.references.items() if name not in given
-            }
-            if lacking:
-                note(
-                    f"Differences of metrics relative to a reference model need its result: add "
-                    f"{', '.join(sorted(lacking))} (in a study: FOLDER/references/NAME/eval.json)."
-                )
-        else:
-            terminal().print(panel_table(loaded, keys=None if self.everything else lines))
-        said = models_by_warning(loaded.items())
-        warn(f"{', '.join(names)}: {warning}" for warning, names in said.items())
-
-    def _studies(self) -> None:
-        """Show the differences in each of several studies, and their mean."""
-        from atwu.report.metric_table import LEADING_METRICS, table_of
-        from atwu.report.run_records import read_records
-        from atwu.report.terminal_tables import studies_table
-
-        if self.baseline is None or self.everything:
+            shown = {"": _named([(path, read_result(path)) for path in paths])}
+            _same_settings(shown[""])
+        several = len(shown) > 1
+        if several and (self.baseline is None or self.everything):
             raise UsageError(
                 "studies have different rows: give --baseline NAME for the differences in each study, and "
                 "--metrics for more than one metric."
             )
-        short = [path.resolve().name for path in self.results]
-        names = short if len(set(short)) == len(short) else map(str, self.results)
-        heads: dict[MetricKey, Head] = {}
-        found = {}
-        for name, path in zip(names, self.results, strict=True):
-            records = read_records([path])
-            if self.baseline not in records.results:
-                raise UsageError(
-                    f"--baseline must be one of {', '.join(records.results)} (study {name}); got {self.baseline!r}."
-                )
-            heads |= {head.key: head for head in table_of(records.results).heads}
-            others = [label for label in records.results if label != self.baseline]
-            found[name] = {label: records.differences(label, self.baseline) for label in others}
-        leading = [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
-        lines = _lines(self.metrics, list(heads)) if self.metrics else leading
-        terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
+        heads = {head.key: head for results in shown.values() for head in table_of(results).heads}
+        main = [line for line in (LEADING_METRICS if several else PANEL) if line in heads] or list(heads)
+        lines = _lines(self.metrics, list(heads)) if self.metrics else main[:1] if several else main
+        results = next(iter(shown.values()))
+        if self.baseline is None:
+            terminal().print(panel_table(results, keys=None if self.everything else lines))
+        else:
+            differences = {}
+            for study, results in shown.items():
+                if self.baseline not in results:
+                    where = f" (study {study})" if several else ""
+                    raise UsageError(f"--baseline must be one of {', '.join(results)}{where}; got {self.baseline!r}.")
+                base, every = results[self.baseline], list(results.values())
+                differences[study] = {
+                    name: studies[study].differences(name, self.baseline)
+                    if studies
+                    else paired_differences(result, base, every)
+                    for name, result in results.items()
+                    if name != self.baseline
+                }
+            chosen = [heads[line] for line in (heads if self.everything else lines)]
+            terminal().print(differences_table(differences, to=self.baseline, heads=chosen))
+        if several:
+            return
+        given = {result.fingerprint for result in results.values()}
+        lacking = {role for result in results.values() for role, name in result.references.items() if name not in given}
+        if self.baseline is not None and lacking:
+            note(
+                f"Differences of metrics relative to a reference model need its result: add {', '.join(sorted(lacking))} "
+                "(in a study: FOLDER/references/NAME/eval.json)."
+            )
+        warn(f"{', '.join(names)}: {text}" for text, names in models_by_warning(results.items()).items())
 
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:

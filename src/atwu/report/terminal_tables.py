@@ -5,8 +5,9 @@ No text of a table is interpreted as Rich markup.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,42 +18,29 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from atwu.evaluation.aggregate import mean_over_studies, paired_differences
+from atwu.evaluation.aggregate import mean_over_studies
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult, format_number
-from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, cell_of, table_of
-from atwu.report.report_records import degradation_notes, report_caption, report_table
+from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, table_of
+from atwu.report.report_records import Records, degradation_notes, report_caption, report_table
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
     from atwu.judge.agreement import AgreementResult
-    from atwu.report.report_records import Records
 
 _STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
 _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}
 _NAME = 34
-"""Maximum length of a row name on one line, if it can be broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class TerminalRow:
-    """A name and its cells; without cells the title of the rows below it."""
-
-    name: Text
-    cells: Sequence[Text] = ()
-    ruled: bool = False
-    """Whether it is below a rule."""
+"""Maximum length of a metric's name on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTable:
-    """A first column, repeated in every part, and further columns, which are never cut or broken."""
+    """A table whose columns are never cut or broken: those that do not fit follow below, with the first one repeated."""
 
-    first: str
-    heads: Sequence[Text]
-    rows: Sequence[TerminalRow]
+    table: RichTable
     said: Sequence[str] = ()
     """Sentences below the table, without full stops."""
     title: str = ""
@@ -61,36 +49,33 @@ class SplitTable:
         """Render as many columns per part as fit, then the notes."""
         if self.title:
             yield Text(self.title, "bold")
-        places: list[int] = []
-        for place in range(len(self.heads)):
-            wider = self._part([*places, place])
-            if places and Measurement.get(console, options.update_width(10_000), wider).maximum > options.max_width:
-                yield self._part(places)
-                places = []
-            places.append(place)
-        yield self._part(places)
+        first, *others = self.table.columns
+        shown = [first]
+        for column in others:
+            wider = self._part([*shown, column])
+            if shown[1:] and Measurement.get(console, options.update_width(10_000), wider).maximum > options.max_width:
+                yield self._part(shown)
+                shown = [first]
+            shown.append(column)
+        yield self._part(shown)
         if self.said:
             yield Text(" ".join(f"{sentence}." for sentence in self.said), "dim")
 
-    def _part(self, places: Sequence[int]) -> RichTable:
-        grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        grid.add_column(self.first, no_wrap=True)
-        for place in places:
-            grid.add_column(self.heads[place], justify="right", no_wrap=True)
-        for row in self.rows:
-            if row.ruled:
-                grid.add_section()
-            grid.add_row(_broken(row.name), *(row.cells[place] for place in places if row.cells))
-        return grid
+    def _part(self, columns: Sequence[Column]) -> RichTable:
+        part = copy.copy(self.table)
+        part.columns = [replace(column, _index=place) for place, column in enumerate(columns)]
+        return part
 
 
-def _broken(name: Text) -> Text:
+def _empty(first: str, heads: Iterable[Text]) -> RichTable:
+    columns = [Column(first, no_wrap=True), *(Column(head, justify="right", no_wrap=True) for head in heads)]
+    return RichTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+
+
+def _broken(name: str) -> str:
     """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
-    text = name.plain
-    place = text.rfind("@")
-    if len(text) <= _NAME or place <= 0:
-        return name
-    return Text.assemble(name[:place], "\n", " " * (4 if text[:1] == " " else 2), name[place:])
+    indent = "    " if name.startswith(" ") else "  "
+    return name.replace("@", f"\n{indent}@") if len(name) > _NAME else name
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
@@ -119,11 +104,13 @@ def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[Metr
 
 def _models(table: Table, said: Sequence[str]) -> SplitTable:
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
-    rows = []
+    grid = _empty("method", [Text(head.text) for head in table.heads])
     for label in table.labels:
-        name = Text(table.shown(label), "dim" if label in REFERENCE_MODELS or label in table.out else "")
-        rows.append(TerminalRow(name, list(cells.loc[label]), ruled=label in table.ruled))
-    return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
+        if label in table.ruled:
+            grid.add_section()
+        style = "dim" if label in REFERENCE_MODELS or label in table.out else ""
+        grid.add_row(Text(table.shown(label), style), *cells.loc[label])
+    return SplitTable(grid, said)
 
 
 def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
@@ -134,70 +121,54 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     for head in table.heads:
         counts.setdefault(head.key[0], []).append(head.count)
     usual = {split: max(found, key=found.count) for split, found in counts.items()}
-    rows: list[TerminalRow] = []
+    grid = _empty("metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results])
     group = ""
     for place, head in enumerate(table.heads):
         name, split = head.full, head.key[0]
         if keys is None:
             name = f"  {name.removeprefix(f'{split} ')}"
             if split != group:
+                if place:
+                    grid.add_section()
                 title = split if split == OVERALL else f"{split} (n = {usual[split]})"
-                rows.append(TerminalRow(Text(title, "bold underline"), ruled=place > 0))
+                grid.add_row(Text(title, "bold underline"))
         group = split
         other = f" (n = {head.count})" if head.count != usual[split] else ""
-        rows.append(TerminalRow(Text.assemble(name, (other, "dim")), list(cells.iloc[:, place])))
-    heads = [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
+        grid.add_row(Text.assemble(_broken(name), (other, "dim")), *cells.iloc[:, place])
     said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"] if keys and usual else []
-    return SplitTable("metric", heads, rows, said + table.caption(_MARKS))
-
-
-_READ_DIFFERENCES = ("[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero")
+    return SplitTable(grid, said + table.caption(_MARKS))
 
 
 def differences_table(
-    results: Mapping[str, EvalResult],
-    *,
-    to: str,
-    keys: Sequence[MetricKey] | None = None,
-    found: Mapping[str, Mapping[MetricKey, Estimate]] | None = None,
-) -> SplitTable:
-    """Table of every model minus one, with paired intervals; `found`: differences that were computed before."""
-    if found is None:
-        base, others = results[to], list(results.values())
-        found = {name: paired_differences(result, base, others) for name, result in results.items() if name != to}
-    rows = []
-    for head in table_of(results, keys).heads:
-        known = (cell_of(result, head.key) for result in results.values())
-        digits = next((cell.digits for cell in known if cell is not None), 3)
-        rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.key), digits) for each in found.values()]))
-    return SplitTable("metric", list(map(Text, found)), rows, _READ_DIFFERENCES, title=f"difference to {to}")
-
-
-def studies_table(
     studies: Mapping[str, Mapping[str, Mapping[MetricKey, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
-    """Differences (study -> model -> metric) to one model in every study, and their mean if all studies have it."""
+    """Table of paired differences (study -> model -> metric) to one model.
+
+    Several studies are listed for each metric, with their mean if all of them have it.
+    """
     keys = {head.key for head in heads}
     models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
-    rows = []
+    several = len(studies) > 1
+    grid = _empty("study" if several else "metric", map(Text, models))
     for head in heads:
-        column = find_column(head.key[1], head.key[0])
-        digits = 3 if column is None else column[1].digits
         found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
-        columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
-        found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
-        rows.append(TerminalRow(Text(head.full, "bold underline")))
-        rows += [
-            TerminalRow(Text(f"  {name}"), [_difference(cell, digits) for cell in cells])
-            for name, cells in found.items()
-        ]
-    said = (*_READ_DIFFERENCES, "Mean: unweighted over studies")
-    return SplitTable("study", list(map(Text, models)), rows, said, title=f"difference to {to}")
+        if several:
+            grid.add_row(Text(_broken(head.full), "bold underline"))
+            columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
+            found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        for name, cells in found.items():
+            shown = f"  {name}" if several else _broken(head.full)
+            grid.add_row(Text(shown), *(_difference(cell, head.key) for cell in cells))
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
+    said += ["Mean: unweighted over studies"] if several else []
+    return SplitTable(grid, said, title=f"difference to {to}")
 
 
-def _difference(estimate: Estimate | None, digits: int) -> Text:
+def _difference(estimate: Estimate | None, key: MetricKey) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
         return Text(MISSING_CELL)
+    column = find_column(key[1], key[0])
+    digits = 3 if column is None else column[1].digits
 
     def signed(value: float) -> str:
         shown = format_number(value, digits)
