@@ -16,7 +16,6 @@ from atwu.report.scored_row import (
     ScoredRow,
     background,
     contrast,
-    css,
     ink,
     level,
     luminance,
@@ -162,4 +161,4 @@ def test_colour_scale_is_ordered_by_lightness_and_readable(dark: bool) -> None:
     assert all((a < b) == dark and a != b for a, b in pairwise(shades))
     assert min(contrast(ink(paper), paper) for paper in papers) >= 4.5
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
-    assert css((250, 10, 0)) == "#fa0a00"
+    assert background(0, dark=False).hex == "#faf4e8"

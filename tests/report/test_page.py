@@ -11,7 +11,7 @@ import pytest
 
 from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.evaluation.result import format_number
-from atwu.report.metric_table import cell_of, report_metrics, tidy
+from atwu.report.metric_table import cell_of, table_of
 from atwu.report.page.report_page import format_duration, render_report_page
 from atwu.report.page.summary_section import shared_settings
 from atwu.report.report_records import Records, headline_metrics
@@ -52,7 +52,7 @@ def test_the_page_loads_nothing_and_its_policy_lists_its_scripts(page: Page) -> 
 
 def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> None:
     headline = headline_metrics(records)
-    lines = [*headline, *(line for line in report_metrics(tidy(records.results)) if line not in headline)]
+    lines = [*headline, *(line for line in table_of(records.results).keys if line not in headline)]
     found = page.values("headline")
     assert list(found) == ["original", "retain-only", "atwu", "wga", "npo"]
     for label, values in found.items():
@@ -152,7 +152,7 @@ def test_commands_settings_and_versions(page: Page) -> None:
 
 def test_every_metric_has_a_definition_and_a_formula(page: Page, records: Records) -> None:
     text = page.visible.replace("\u200b", "")
-    for split, metric in report_metrics(tidy(records.results)):
+    for split, metric in table_of(records.results).keys:
         meaning = metric_definition(metric, split)
         assert meaning, metric
         assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text

@@ -15,7 +15,7 @@ from atwu.evaluation.result import EvalResult, format_number, row_id
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.row_sections import answers, traced
-from atwu.report.page.summary_section import leading_metric, ranking, summary
+from atwu.report.page.summary_section import facts, leading_metric, ranking, summary
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page
 
@@ -139,7 +139,8 @@ def test_the_summary_names_the_best_method_and_its_significance(records: Records
     says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
     assert f"the paired difference of {format_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
     assert f"{first} has the best UQ" in page.visible
-    assert "Evaluated on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
+    known = {"methods": "3", "seeds each": "2", "forget rows": "24", "retain rows": "24"}
+    assert {name: dict(facts(records))[name] for name in known} == known
     assert "Tuning: 20 trials per method, learning rate and forget weight searched." in page.visible
     assert "npo lost general abilities" in page.visible
 

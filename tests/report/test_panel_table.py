@@ -14,7 +14,7 @@ from atwu._cache import short_hash
 from atwu.evaluation.aggregate import paired_differences
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import models_markdown
-from atwu.report.metric_table import PANEL, report_metrics, table_of, tidy
+from atwu.report.metric_table import PANEL, table_of
 from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
 from tests.evaluation.conftest import result_of, row_values
 
@@ -111,7 +111,7 @@ def test_metrics_are_grouped_by_set_and_missing_ones_omitted() -> None:
     odd = dataclasses.replace(
         RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
     )
-    assert report_metrics(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
+    assert table_of({"atwu": RESULTS["atwu"], "odd": odd}).keys == [
         ("forget", "J_W"),
         ("forget", "ES"),
         ("instructions", "repetitiveness"),
@@ -132,9 +132,9 @@ def test_one_model_or_equal_values_are_not_ranked_and_of_two_only_the_best_is_ma
     alone = {"original": result("original", down(0.9)), "atwu": result("atwu", down(0.1))}
     equal = {name: result(name, down(0.1)) for name in ("wga", "atwu")}
     for results in (alone, equal):
-        assert set(tidy(results)["mark"]) == {""}
+        assert set(table_of(results).frame["mark"]) == {""}
     two = {name: result(name, down(left)) for name, left in (("wga", 0.1), ("atwu", 0.2))}
-    assert list(tidy(two).query("metric == 'J_W'")["mark"]) == ["best", ""]
+    assert list(table_of(two).frame.query("metric == 'J_W'")["mark"]) == ["best", ""]
 
 
 def test_odd_values() -> None:

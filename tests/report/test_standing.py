@@ -19,7 +19,6 @@ from atwu.report.metric_table import (
     standing,
     standings,
     table_of,
-    tidy,
 )
 from atwu.report.page.summary_section import ranking, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, leading_metric, report_table
@@ -82,7 +81,7 @@ def test_a_model_with_the_weights_of_a_reference_is_not_ranked() -> None:
 
 
 def test_marks_are_given_only_to_ranked_models() -> None:
-    marks = tidy(RESULTS).set_index(["label", "set", "metric"])["mark"]
+    marks = table_of(RESULTS).frame.set_index(["label", "set", "metric"])["mark"]
     assert marks["atwu", "forget", "extraction_strength"] == "best"
     assert marks["npo", "retain", "extraction_strength"] == "best"
     assert set(marks[["ga", "rmu", "original"]]) == {""}

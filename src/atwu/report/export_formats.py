@@ -21,29 +21,10 @@ _MARKDOWN_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "italic:
 _LATEX = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
 _LATEX_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
 _TEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "–": "--",
-        "−": "$-$",
-        "Δ": r"$\Delta$",
-        "↑": r"$\uparrow$",
-        "↓": r"$\downarrow$",
-        "½": r"$\tfrac12$",
-        "…": r"\ldots{}",
-    }
+    {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "…": r"\ldots{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$"}
+    | {"Δ": r"$\Delta$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\tfrac12$"}
 )
 
 
@@ -56,7 +37,6 @@ def to_markdown(records: Records) -> str:
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
-
     def write(cell: Any) -> str:
         spread, told = cell.spread and f"± {cell.spread}", cell.told and f"({cell.told})"
         parts = [_MARKDOWN[cell.mark].format(cell.number), spread, intervals and cell.interval, told]
@@ -109,8 +89,7 @@ def _latex_head(name: str) -> str:
 
 
 def _latex_cell(cell: Any) -> str:
-    text = _LATEX[cell.mark] % _minus(cell.number)
-    text += rf"$_{{\pm {cell.spread}}}$" if cell.spread else ""
+    text = _LATEX[cell.mark] % _minus(cell.number) + (rf"$_{{\pm {cell.spread}}}$" if cell.spread else "")
     return text + (rf" {{\tiny ({cell.told})}}" if cell.told else "")
 
 
@@ -120,8 +99,7 @@ def _minus(number: str) -> str:
 
 def to_csv(records: Records) -> str:
     """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
-    text: str = records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n")
-    return text
+    return str(records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n"))
 
 
 @dataclass(frozen=True)
@@ -177,9 +155,4 @@ REPORT_SCHEMA: Mapping[str, Any] = {
     "title": "Report of atwu report --format json",
 }
 
-WRITERS: Mapping[str, Callable[[Records], str]] = {
-    "md": to_markdown,
-    "latex": to_latex,
-    "csv": to_csv,
-    "json": to_json,
-}
+WRITERS: Mapping[str, Callable[[Records], str]] = {"md": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}

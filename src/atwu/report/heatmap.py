@@ -26,7 +26,6 @@ from atwu.report.scored_row import (
     Piece,
     ScoredRow,
     background,
-    css,
     ink,
     methods_of,
     percent_of_score,
@@ -209,7 +208,7 @@ def _shown(piece: Piece, *, coloured: bool, dark: bool) -> Text:
     if score is None:
         return Text(piece.text, Style(underline=piece.secret))
     paper = background(score, dark=dark)
-    return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
+    return Text(piece.text, Style(color=ink(paper).hex, bgcolor=paper.hex, underline=piece.secret))
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
@@ -220,7 +219,7 @@ def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -
         legend.append("score ", "dim")
         for tenth in range(0, 11, 2):
             paper = background(tenth / 10, dark=dark)
-            legend.append(f" {10 * tenth} ", Style(color=css(ink(paper)), bgcolor=css(paper)))
+            legend.append(f" {10 * tenth} ", Style(color=ink(paper).hex, bgcolor=paper.hex))
         if annotated:
             legend.append("   ").append("labelled", "underline").append(" word", "dim")
     else:

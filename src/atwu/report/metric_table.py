@@ -11,8 +11,8 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -102,11 +102,6 @@ _HEADS: dict[MetricKey, str] = {
 } | {(split, metric): metric for split, metric in PANEL if metric.isupper() or metric.startswith("J_")}
 
 
-def head_name(key: MetricKey) -> str:
-    """Return the name of a metric in the headline table; J_W means J with subscript W."""
-    return _HEADS.get(key) or metric_label(key)
-
-
 def metric_label(key: MetricKey) -> str:
     """Return set and metric in words."""
     split, metric = key
@@ -143,15 +138,14 @@ DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "lost", "reference")
 
 
-def tidy(results: Mapping[str, EvalResult]) -> pd.DataFrame:
-    """Return all numbers of models; numbers that only some of the averaged runs have are not ranked.
+def table_of(results: Mapping[str, EvalResult]) -> Table:
+    """Return the table of some results; numbers that only some of the averaged runs have are not ranked.
 
-    Returns:
-        One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
-        `interval`, `told` (`2 of 3 seeds`) and `lost` (how a general ability is degraded) are text; `place` is the rank
-        among unlearned models, and `mark` is best, second, degraded or empty.
+    Its frame has one row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over
+    seeds), `interval`, `told` (`2 of 3 seeds`) and `lost` (how a general ability is degraded) are text; `place` is the rank
+    among unlearned models, and `mark` is best, second, degraded or empty.
     """
-    original = results.get("original")
+    original, out = results.get("original"), standings(results)
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
         count, reference = seeds_of(result), label in REFERENCE_MODELS
@@ -169,7 +163,10 @@ def tidy(results: Mapping[str, EvalResult]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"reference": bool})
     numbers = ["value", "low", "high", "seed_std"]
     frame[numbers] = frame[numbers].astype(float)
-    return _ranked(frame, standings(results))
+    found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
+    sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
+    keys = sorted(found, key=lambda key: [*sets, OVERALL].index(key[0]))
+    return Table(_ranked(frame, out), keys, list(results), out)
 
 
 def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
@@ -184,13 +181,6 @@ def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
     mark[place.index[(place == 1) & runner_up.notna()]] = "best"
     mark[place.index[(place == runner_up) & (place.groupby(columns).transform("size") > 2)]] = "second"
     return frame.assign(place=place, mark=mark.where(frame.lost == "", "degraded"))
-
-
-def report_metrics(frame: pd.DataFrame) -> list[MetricKey]:
-    """All metrics that some model has a value of: set by set, derived metrics last."""
-    found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
-    sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
-    return sorted(found, key=lambda key: [*sets, OVERALL].index(key[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +209,12 @@ class Table:
     """Some metrics of some models."""
 
     frame: pd.DataFrame
-    """`tidy` numbers of these metrics."""
+    """Numbers of these metrics, as made by `table_of`."""
     keys: list[MetricKey]
+    """Set by set, derived metrics last."""
     labels: Sequence[str]
     out: Mapping[str, str]
     """Models other than references that are not ranked, and why in a word (`standing`)."""
-    names: Mapping[MetricKey, str] = field(default_factory=dict)
-    """Names of metrics, if different from `head_name`."""
 
     def shown(self, label: str) -> str:
         """A model's name, with the reason why it is not ranked."""
@@ -251,7 +240,7 @@ class Table:
             rows = found.get(key)
             direction: Direction = "none" if rows is None else rows.direction.iloc[0]
             count = "0" if rows is None else format_range(rows.n)
-            heads.append(Head(key, self.names.get(key) or head_name(key), direction, count))
+            heads.append(Head(key, _HEADS.get(key) or metric_label(key), direction, count))
         return heads
 
     def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
@@ -291,13 +280,6 @@ def seeds_of(result: EvalResult) -> int:
     return max((cell.seeds for *_, cell in measured_numbers(result)), default=1)
 
 
-def table_of(results: Mapping[str, EvalResult], keys: Sequence[MetricKey] | None = None) -> Table:
-    """Return the table of some results."""
-    frame = tidy(results)
-    table = Table(frame, report_metrics(frame), list(results), standings(results))
-    return table if keys is None else table.only(keys)
-
-
 def format_range(numbers: Iterable[int]) -> str:
     """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
@@ -305,14 +287,19 @@ def format_range(numbers: Iterable[int]) -> str:
 
 
 def standing(result: EvalResult, original: EvalResult | None) -> str:
-    """Return `destroyed`, `untouched`, or an empty text for a ranked model, and if the original model was not
-    evaluated."""
+    """Return `destroyed` or `untouched`; an empty text for a ranked model, and if the original model was not evaluated."""
     if original is None:
         return ""
-    left = list(_shares(result, original, RETAIN, RETAIN_METRICS))
+
+    def shares(split: str, names: Sequence[str]) -> list[float]:
+        """Values as shares of the original model's values, where those are above 0."""
+        cells = [(cell_of(result, (split, name)), cell_of(original, (split, name))) for name in names]
+        pairs = [(now.value or 0.0, before.value) for now, before in cells if now is not None and before is not None]
+        return [now / before for now, before in pairs if before]
+
+    left, known = shares(RETAIN, RETAIN_METRICS), shares(FORGET, FORGET_METRICS)
     if left and max(left) < DESTROYED_SHARE:
         return DESTROYED
-    known = list(_shares(result, original, FORGET, FORGET_METRICS))
     return UNTOUCHED if known and min(known) > UNTOUCHED_SHARE else ""
 
 
@@ -325,11 +312,3 @@ def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
         if label not in REFERENCE_MODELS
     }
     return {label: word for label, word in found.items() if word}
-
-
-def _shares(result: EvalResult, original: EvalResult, split: str, names: Sequence[str]) -> Iterator[float]:
-    """Values as shares of the original model's values, where those are above 0."""
-    for name in names:
-        now, before = cell_of(result, (split, name)), cell_of(original, (split, name))
-        if now is not None and before is not None and (before.value or 0.0) > 0:
-            yield float(now.value or 0.0) / float(before.value or 1.0)

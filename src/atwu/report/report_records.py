@@ -107,15 +107,10 @@ class Records:
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds, as in tables."""
         found = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
+        references = list(self.references.values())
         for label in self.labels:
-            runs = self.of(label)
-            found[label] = (
-                runs[0].result
-                if len(runs) == 1
-                else mean_over_seeds(
-                    [run.result for run in runs], references=list(self.references.values()), name=label
-                )
-            )
+            first, *others = (run.result for run in self.of(label))
+            found[label] = mean_over_seeds([first, *others], references=references, name=label) if others else first
         return found
 
     @cached_property
@@ -131,10 +126,6 @@ class Records:
         cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
         cells.columns = [head.text for head in table.heads]
         return str(cells.rename_axis("method").to_html())
-
-
-_LONGEST = 100
-"""Maximum number of characters of a reason in a caption."""
 
 
 def report_table(records: Records) -> Table:
@@ -164,15 +155,9 @@ def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], *,
     rows = [f"{split} n={format_range(counts[split])}" for split in sets]
     rows += [f"prompts per question: {records.prompts}"] if records.prompts else []
     rows.append(f"seeds: {format_range([len(records.of(label)) for label in records.labels])}")
-    left = left_out(records)
-    return [
-        records.title.rstrip("."),
-        f"Rows: {', '.join(rows)}",
-        *table.caption(marks, intervals=intervals),
-        *([str(records.study["progress"])] if records.study.get("progress") else []),
-        *([f"Left out: {format_reasons(left.items())}"] if left else []),
-        f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}",
-    ]
+    said = [records.title.rstrip("."), f"Rows: {', '.join(rows)}", *table.caption(marks, intervals=intervals)]
+    said += [str(records.study.get("progress") or ""), format_left_out(records)]
+    return [*filter(None, said), f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}"]
 
 
 def degradation_notes(table: Table) -> list[str]:
@@ -196,12 +181,12 @@ def left_out(records: Records) -> dict[str, str]:
     return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
 
 
-def format_reasons(left: Iterable[tuple[str, str]]) -> str:
-    """Format `left_out` in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
-    short = (
-        (name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left
-    )
-    return ", ".join(f"{name} ({reason})" if reason else name for name, reason in short)
+def format_left_out(records: Records) -> str:
+    """Format `left_out` in one sentence: `Left out: atwu-s1 (diverged), dpo (needs questions)`; empty if there is none."""
+    found = left_out(records)
+    short = {name: why if len(why) <= 100 else f"{why[:99].rstrip()}…" for name, why in found.items()}
+    listed = ", ".join(f"{name} ({why})" if why else name for name, why in short.items())
+    return listed and f"Left out: {listed}"
 
 
 def reasons(about: Mapping[str, Any], key: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -88,14 +87,11 @@ class _LogLine(_File):
     step: float
 
 
-def _read(path: Path, *, kind: type[_File]) -> dict[str, Any]:
-    value: dict[str, Any] = read_object(path, foreign=False)
+def read_run(path: Path, *, kind: type[_File] = _Run) -> dict[str, Any]:
+    """Read `run.json`, or a file of another kind; a ValueError names the file and the invalid key."""
+    value = read_object(path, foreign=False)
     validated(value, type_adapter(kind), what=str(path))
     return value
-
-
-read_run, read_study_record = (partial(_read, kind=kind) for kind in (_Run, _Study))
-"""Readers of `run.json` and `study.json`; a ValueError names the file and the invalid key."""
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
@@ -165,10 +161,10 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> Part:
     """Read a study that may be in progress: its finished runs, in the order of its variants."""
-    about = read_study_record(path / STUDY_NAME)
+    about = read_run(path / STUDY_NAME, kind=_Study)
     for role in REFERENCE_MODELS:
-        if (path / "references" / role / EVAL_NAME).is_file():
-            _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
+        if (file := path / "references" / role / EVAL_NAME).is_file():
+            _refer(role, read_result(file), references, path)
     shown = _public(variant["label"] for variant in about.get("variants", []))
     # Folders that the study does not name belong to other settings or to removed seeds.
     named = [path / "runs" / name for name in about["runs"]]
@@ -191,13 +187,9 @@ def _study(path: Path, references: dict[str, EvalResult]) -> Part:
 def _public(labels: Iterable[str]) -> dict[str, str]:
     """Label of a study -> name in tables: without local paths, and unique if only the paths differed."""
     names = {label: public_text(label) for label in labels}
-    shared = Counter(names.values())
-    return {
-        label: name
-        if shared[name] == 1
-        else f"{name} ({short_hash(label)[:6]})"  # the same hash as in its folder's name
-        for label, name in names.items()
-    }
+    shared = {name for name, count in Counter(names.values()).items() if count > 1}
+    # The same hash as in its folder's name.
+    return {label: f"{name} ({short_hash(label)[:6]})" if name in shared else name for label, name in names.items()}
 
 
 def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.color_triplet import ColorTriplet
 
 from atwu._file_reading import printable
 from atwu.evaluation.auroc import auroc
@@ -81,22 +82,19 @@ def percent_of_score(score: float) -> int:
 LEVELS = 21
 """Steps of the scale: one per 5 points of a score shown as 0 to 100."""
 
-Rgb = tuple[int, int, int]
-
-_LIGHT: tuple[Rgb, ...] = ((250, 244, 232), (253, 218, 156), (246, 164, 84), (220, 91, 48), (150, 32, 58), (84, 14, 66))
-_DARK: tuple[Rgb, ...] = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60), (253, 226, 150))
-_INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
+_LIGHT = ((250, 244, 232), (253, 218, 156), (246, 164, 84), (220, 91, 48), (150, 32, 58), (84, 14, 66))
+_DARK = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60), (253, 226, 150))
+_INKS = (ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255))
 
 
-def background(score: float, *, dark: bool) -> Rgb:
+def background(score: float, *, dark: bool) -> ColorTriplet:
     """Return the colour of a score; on dark pages and terminals high scores are light."""
     stops = _DARK if dark else _LIGHT
     places = np.linspace(0, LEVELS - 1, len(stops))
-    red, green, blue = (round(np.interp(level(score), places, channel)) for channel in zip(*stops, strict=True))
-    return red, green, blue
+    return ColorTriplet(*(round(np.interp(level(score), places, channel)) for channel in zip(*stops, strict=True)))
 
 
-def ink(paper: Rgb) -> Rgb:
+def ink(paper: ColorTriplet) -> ColorTriplet:
     """Return black or white, whichever has more contrast with a background."""
     return max(_INKS, key=lambda colour: contrast(colour, paper))
 
@@ -106,18 +104,14 @@ def level(score: float) -> int:
     return int(score * (LEVELS - 1) + 0.5)
 
 
-def luminance(colour: Rgb) -> float:
+def luminance(colour: tuple[int, int, int]) -> float:
     """Return the relative luminance in [0, 1] (WCAG 2.2)."""
     parts = [channel / 255 for channel in colour]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: Rgb, other: Rgb) -> float:
+def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
     """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2); running text needs 4.5."""
     dim, bright = sorted((luminance(one), luminance(other)))
     return (bright + 0.05) / (dim + 0.05)
-
-
-def css(colour: Rgb) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -22,7 +23,7 @@ from atwu.evaluation.aggregate import mean_over_studies
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
-from atwu.evaluation.result import EvalResult, format_number
+from atwu.evaluation.result import ARROWS, EvalResult, format_number
 from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, table_of
 from atwu.report.report_records import Records, degradation_notes, report_caption, report_table
 
@@ -72,10 +73,12 @@ def _empty(first: str, heads: Iterable[Text]) -> RichTable:
     return RichTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
 
 
-def _broken(name: str) -> str:
+def _broken(name: Text) -> Text:
     """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
-    indent = "    " if name.startswith(" ") else "  "
-    return name.replace("@", f"\n{indent}@") if len(name) > _NAME else name
+    place = name.plain.find("@")
+    if len(name) <= _NAME or place <= 0:
+        return name
+    return Text.assemble(name[:place], "\n    " if name.plain.startswith(" ") else "\n  ", name[place:])
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
@@ -98,13 +101,14 @@ def headline_table(records: Records) -> SplitTable:
 
 def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[MetricKey, str]) -> SplitTable:
     """Table of some metrics of results outside a study, with custom names."""
-    table = replace(table_of(results, list(names)), names=names)
-    return _models(table, table.caption(_MARKS, intervals=False))
+    table = table_of(results).only(list(names))
+    return _models(table, table.caption(_MARKS, intervals=False), names)
 
 
-def _models(table: Table, said: Sequence[str]) -> SplitTable:
+def _models(table: Table, said: Sequence[str], names: Mapping[MetricKey, str] = MappingProxyType({})) -> SplitTable:
+    heads = [Text(names.get(head.key, head.name) + ARROWS[head.direction]) for head in table.heads]
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
-    grid = _empty("method", [Text(head.text) for head in table.heads])
+    grid = _empty("method", heads)
     for label in table.labels:
         if label in table.ruled:
             grid.add_section()
@@ -115,7 +119,7 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
 
 def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
     """Table with one row per metric and one column per model, with intervals; all metrics, grouped by set, by default."""
-    table = table_of(results, keys)
+    table = table_of(results) if keys is None else table_of(results).only(keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
     counts: dict[str, list[str]] = {}
     for head in table.heads:
@@ -134,7 +138,7 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
                 grid.add_row(Text(title, "bold underline"))
         group = split
         other = f" (n = {head.count})" if head.count != usual[split] else ""
-        grid.add_row(Text.assemble(_broken(name), (other, "dim")), *cells.iloc[:, place])
+        grid.add_row(_broken(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
     said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"] if keys and usual else []
     return SplitTable(grid, said + table.caption(_MARKS))
 
@@ -153,12 +157,12 @@ def differences_table(
     for head in heads:
         found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         if several:
-            grid.add_row(Text(_broken(head.full), "bold underline"))
+            grid.add_row(_broken(Text(head.full, "bold underline")))
             columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
             found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
         for name, cells in found.items():
-            shown = f"  {name}" if several else _broken(head.full)
-            grid.add_row(Text(shown), *(_difference(cell, head.key) for cell in cells))
+            shown = Text(f"  {name}" if several else head.full)
+            grid.add_row(_broken(shown), *(_difference(cell, head.key) for cell in cells))
     said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
     said += ["Mean: unweighted over studies"] if several else []
     return SplitTable(grid, said, title=f"difference to {to}")

@@ -178,7 +178,7 @@ def without_scores(records: Records) -> dict[str, str]:
 def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw UQ without and with learned scores, one row per forget loss, the largest gain first."""
     pairs = {
-        label: (other, before, after)
+        label: (other, _value(before), _value(after), after.digits)
         for label, other in without_scores(records).items()
         if (before := cell_of(records.results[other], UQ)) and (after := cell_of(records.results[label], UQ))
     }
@@ -187,20 +187,19 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
             "no forget loss has runs both with and without learned scores that were judged against the original "
             "model (UQ)."
         )
-    order = sorted(pairs, key=lambda label: -_gain(*pairs[label][1:]))
+    order = sorted(pairs, key=lambda label: pairs[label][1] - pairs[label][2])
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):
-        one, (other, before, after) = styles[label], pairs[label]
-        ends = [_value(before), _value(after)]
-        axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
+        one, (other, before, after, digits) = styles[label], pairs[label]
+        axes.plot([before, after], [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
         look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
-        axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
-        axes.plot(ends[1], row, **look, label=label)
+        axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
+        axes.plot(after, row, **look, label=label)
         found = records.difference(label, other, UQ)
-        ends_of = None if found is None else found.interval()
-        gain = f"{_gain(before, after):+.{after.digits}f}"
-        interval = "" if ends_of is None else f"[{', '.join(f'{end:+.{after.digits}f}' for end in ends_of)}]"
+        ends = None if found is None else found.interval()
+        gain = f"{after - before:+.{digits}f}"
+        interval = "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
         for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
             axes.annotate(
                 word,
@@ -229,7 +228,3 @@ def _parts(records: Records, label: str) -> tuple[str, ...]:
     recipe, config = run.get("recipe") or {}, run.get("config") or {}
     named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
     return (*map(str, named), str(config.get("configuration", "")))
-
-
-def _gain(before: MetricValue, after: MetricValue) -> float:
-    return _value(after) - _value(before)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup, escape
 
@@ -56,6 +56,12 @@ class Series:
     dashes: Any
     focus: bool = False
     reference: bool = False
+    width: float = 1.2
+    """Line width in points."""
+    weight: str = "normal"
+    """Font weight of the name."""
+    order: float = 3.0
+    """Drawing order."""
 
     @property
     def name(self) -> str:
@@ -64,31 +70,10 @@ class Series:
         return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
 
     @property
-    def width(self) -> float:
-        """Line width in points."""
-        return 2.2 if self.focus else 1.2
-
-    @property
-    def weight(self) -> str:
-        """Font weight of the name."""
-        return "bold" if self.focus else "normal"
-
-    @property
-    def order(self) -> float:
-        """Drawing order."""
-        return 5.0 if self.focus else 3.0
-
-    @property
     def line(self) -> dict[str, Any]:
         """Keyword arguments of lines."""
-        return {
-            "color": self.colour,
-            "linewidth": self.width,
-            "linestyle": self.dashes,
-            "marker": self.marker,
-            "markersize": 4,
-            "zorder": self.order,
-        }
+        look = {"color": self.colour, "linestyle": self.dashes, "linewidth": self.width, "zorder": self.order}
+        return look | {"marker": self.marker, "markersize": 4}
 
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
@@ -101,18 +86,14 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         found[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
     if focus in records.labels:
-        found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
+        found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True, width=2.2, weight="bold", order=5.0)
     return found
 
 
-@contextmanager
-def styled(*, salt: str = "") -> Iterator[None]:
+def styled(*, salt: str = "") -> AbstractContextManager[None]:
     """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
-    matplotlib = require("matplotlib", extra="report")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        with matplotlib.rc_context({"svg.hashsalt": f"atwu {salt}"}, fname=_STYLE):
-            yield
+    style = require("matplotlib.style", extra="report")
+    return cast(Any, style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True))
 
 
 def new_figure(height: float) -> Figure:
@@ -193,9 +174,8 @@ def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFig
         def drawn(records: Records, *, focus: str | None = "atwu") -> DrawnFigure:
             with styled():
                 found = draw(records, series_of(records, focus))
-            if isinstance(found, str):
-                return DrawnFigure(draw.__name__, None, title, reason=found)
-            return DrawnFigure(draw.__name__, found[0], title, found[1])
+            figure, caption, reason = (None, "", found) if isinstance(found, str) else (*found, "")
+            return DrawnFigure(draw.__name__, figure, title, caption, reason)
 
         return drawn
 

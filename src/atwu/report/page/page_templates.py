@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
 from atwu.report.metric_table import SUBSCRIPT
-from atwu.report.scored_row import LEVELS, background, css, ink, level, percent_of_score, pieces, runs, word_auroc
+from atwu.report.scored_row import LEVELS, background, ink, level, percent_of_score, pieces, runs, word_auroc
 
 _KEEP_TOGETHER = 24
 """Maximum length in characters of adjoining words that are kept on one line."""
@@ -55,7 +55,7 @@ def _environment() -> Environment:
         auroc=word_auroc,
         keep_together=_KEEP_TOGETHER,
         colour_levels=[
-            [{"paper": css(paper), "ink": css(ink(paper))} for paper in papers]
+            [{"paper": paper.hex, "ink": ink(paper).hex} for paper in papers]
             for papers in (
                 [background(step / (LEVELS - 1), dark=dark) for dark in (False, True)] for step in range(LEVELS)
             )

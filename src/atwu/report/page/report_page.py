@@ -24,6 +24,8 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
     """Render a report as one self-contained HTML page, with its `command`; equal records give equal pages."""
     every = records.table
     table = every.only(headline_metrics(records))
+    models = {name for name, _ in records.single_results}
+    warnings = models_by_warning(records.single_results)
     return render_template(
         "page.html",
         title=records.title,
@@ -35,7 +37,9 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
         costs=cost_table(records),
         answers=answers(records),
-        warnings=_warnings(records),
+        warnings={
+            sentence: "all models" if set(names) == models else ", ".join(names) for sentence, names in warnings.items()
+        },
         missing=left_out(records),
         reproduce=reproduce(records, command),
         glossary={"headline": explained(table.keys), "further": explained(every.keys, but=table.keys)},
@@ -52,13 +56,6 @@ def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[
         {"name": short_name(*key), "meaning": metric_definition(*key), "where": where_computed(*key)}
         for key in reversed(metrics.items())
     ]
-
-
-def _warnings(records: Records) -> dict[str, str]:
-    """Each warning once, with the models it applies to."""
-    every = {name for name, _ in records.single_results}
-    said = models_by_warning(records.single_results)
-    return {sentence: "all models" if set(names) == every else ", ".join(names) for sentence, names in said.items()}
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
@@ -117,7 +114,9 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
         }
         for head in table.heads
     ]
-    return _plain_table("attack-table", f"All probes and attacks. {SORT}", "Metric", table.labels, rows)
+    columns = [{"name": label} for label in table.labels]
+    caption = f"All probes and attacks. {SORT}"
+    return {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
 
 
 def cost_table(records: Records) -> dict[str, Any] | None:
@@ -139,7 +138,8 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         for label, each in means.iterrows()
     ]
     caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
-    return _plain_table("cost-table", caption, "Method", list(map(str, means)), rows)
+    columns = [{"name": str(title)} for title in means]
+    return {"name": "cost-table", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
 
 
 def _train_seconds(run: RunRecord) -> float | None:
@@ -160,13 +160,6 @@ _COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float]
     "judge": (lambda run: run.result.cost.get("judge_usd"), "${:.2f}".format),
 }
 """Cost -> its value in a run, and its format."""
-
-
-def _plain_table(
-    name: str, caption: str, first: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    heads = [{"name": column} for column in columns]
-    return {"name": name, "caption": caption, "first": first, "columns": heads, "rows": rows}
 
 
 def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:

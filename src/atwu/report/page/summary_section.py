@@ -13,7 +13,7 @@ from markupsafe import Markup
 from atwu._file_reading import printable
 from atwu.evaluation.result import EvalResult, format_number
 from atwu.report.metric_table import MEANING, MetricKey, format_range, metric_label, seeds_of
-from atwu.report.report_records import Records, RunRecord, format_reasons, leading_metric, left_out
+from atwu.report.report_records import Records, format_left_out, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
 _TOLD = 2
@@ -33,10 +33,12 @@ def facts(records: Records) -> list[tuple[str, str]]:
     """Return key numbers of the evaluation."""
     results = [run.result for run in records.runs]
     seeds = [seeds_of(records.results[label]) for label in records.labels]
+    frame = records.table.frame
+    rows = frame[~frame.reference].groupby("set").n.max()
     entries = [
         ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
         ("seeds each", format_range(seeds)),
-        *((f"{split} rows", str(_rows(records, split))) for split in ("forget", "retain")),
+        *((f"{split} rows", str(rows.get(split, ""))) for split in ("forget", "retain")),
         ("prompts per question", records.prompts),
         ("setting", str((records.study.get("setting") or {}).get("name") or "")),
         ("judge", " and ".join(sorted(set(map(_judge, results)) - {""}))),
@@ -69,11 +71,9 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
     if missing := [label for label in planned if label not in records.labels and label not in left]:
         yield f"No finished run of {_listed(missing)}."
-    if records.study.get("progress"):
-        yield f"{records.study['progress']}."
-    if left:
-        yield f"Left out: {format_reasons(left.items())}."
-    yield _basis(records)
+    yield from (f"{text}." for text in (records.study.get("progress"), format_left_out(records)) if text)
+    budget = str(records.study.get("budget") or "").strip().rstrip(".")
+    yield f"Tuning: {budget}." if budget else "The tuning budget is not recorded."
 
 
 def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame) -> Iterator[str]:
@@ -121,23 +121,6 @@ def _told(row: pd.Series) -> str:
     return f"{row.number} ({', '.join(parts)})" if parts else str(row.number)
 
 
-def _basis(records: Records) -> str:
-    rows = [f"{count} {split}" for split in ("forget", "retain") if (count := _rows(records, split))]
-    seeds = sorted({len(records.of(label)) for label in records.labels})
-    each = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
-    where = f" on {_listed(rows)} rows" if rows else ""
-    budget = str(records.study.get("budget") or "").strip().rstrip(".")
-    # The text is the study's own, so only its final full stop is changed.
-    tuned = f" Tuning: {budget}." if budget else " The tuning budget is not recorded."
-    return f"Evaluated{where} with {each} per method.{tuned}"
-
-
-def _rows(records: Records, split: str) -> int:
-    frame = records.table.frame
-    counts = frame.n[(frame.set == split) & ~frame.reference]
-    return int(counts.max()) if len(counts) else 0
-
-
 def _judge(result: EvalResult) -> str:
     """Return the model or kind of the judge; empty without a judge."""
     identity = result.settings.get("judge") or {}
@@ -157,21 +140,31 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     if len(set(budgets.values())) == 1:  # stated at the top of the page
         budgets = {}
     shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
-    methods = [
-        _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, ""), shared)
-        for label in records.labels
-    ]
+    methods = []
+    for label in records.labels:
+        run, *others = records.of(label)
+        own = _own(run.result, shared)
+        record = {"model": run.result.model} if run.run is None else dict(run.run)
+        told = "no record of its training" if run.run is None else _recipe_text(run.run)
+        note = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}"
+        note += f", one of {1 + len(others)}" if others else ""
+        about = "; ".join(filter(None, (told, budgets.get(label))))
+        methods.append(_box(label, about, note, public_record(record | ({"evaluation": own} if own else {}))))
     alike = [_box("the same for all methods", "", "", shared)] if shared else []
     references = [
         _box(role, f"evaluated with other {', '.join(own)}", "", own)
         for role, result in records.references.items()
         if (own := _own(result, shared))
     ]
+    versions: dict[str, dict[str, None]] = {}
+    for _, result in records.single_results:
+        for package, version in result.versions.items():
+            versions.setdefault(package, {})[version] = None
     return {
         "about": str(records.study.get("about") or "").strip(),
         "commands": {title: text for title, text in commands.items() if text},
         "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
-        "versions": _versions(records),
+        "versions": ", ".join(f"{package} {' and '.join(found)}" for package, found in versions.items()),
     }
 
 
@@ -191,15 +184,6 @@ def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in public_settings(result).items() if key not in shared or shared[key] != value}
 
 
-def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> dict[str, str]:
-    record = {"model": run.result.model} if run.run is None else dict(run.run)
-    told = "no record of its training" if run.run is None else _recipe_text(run.run)
-    own = _own(run.result, shared)
-    parts = [part for part in (told, budget) if part]
-    name = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}{f', one of {seeds}' if seeds > 1 else ''}"
-    return _box(label, "; ".join(parts), name, public_record(record | ({"evaluation": own} if own else {})))
-
-
 def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
     text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
     return {"name": name, "told": told, "note": note, "record": text}
@@ -214,11 +198,3 @@ def _recipe_text(run: Mapping[str, Any]) -> str:
         parts.append(f"learning rate {config['learning_rate']:.3g}")
     parts += [f"{key.replace('_', ' ')} {value:g}" for key, value in (recipe.get("values") or {}).items()]
     return ", ".join(part for part in parts if part)
-
-
-def _versions(records: Records) -> str:
-    found: dict[str, dict[str, None]] = {}
-    for _, result in records.single_results:
-        for package, version in result.versions.items():
-            found.setdefault(package, {})[version] = None
-    return ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items())
