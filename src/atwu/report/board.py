@@ -127,7 +127,19 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
         board: Board = read_declared(path, Board, BOARD_SCHEMA_NAME, what="board", made_by=_MADE_BY)
         return board.studies
     records = read_records([path])
-    facts = _study_facts(records.study)
+    setting = records.study.get("setting") or {}
+    target, benchmark = setting.get("target"), setting.get("benchmark")
+    if isinstance(target, Mapping):
+        target = target.get("model") or target.get("shape")
+    stated = {
+        "benchmark": benchmark if isinstance(benchmark, str) else setting.get("name"),
+        "model": target,
+        "about": records.study.get("title"),
+        "budget": records.study.get("budget"),
+    }
+    facts = {key: public_text(str(value)) for key, value in stated.items() if value}
+    if command := records.study.get("command"):
+        facts["command"] = public_command(command)
     if (file := path / FACTS_NAME).is_file():
         written = read_yaml(file)
         facts |= written if isinstance(written, dict) else {"benchmark": written}
@@ -142,22 +154,6 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
             {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
         )
     ]
-
-
-def _study_facts(study: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that a `study.json` states."""
-    setting = study.get("setting") or {}
-    target, benchmark = setting.get("target"), setting.get("benchmark")
-    if isinstance(target, Mapping):
-        target = target.get("model") or target.get("shape")
-    facts = {
-        "benchmark": benchmark if isinstance(benchmark, str) else setting.get("name"),
-        "model": target,
-        "about": study.get("title"),
-        "budget": study.get("budget"),
-    }
-    public = {key: public_text(str(value)) for key, value in facts.items() if value}
-    return public | ({"command": public_command(study["command"])} if study.get("command") else {})
 
 
 def render_board(board: Board) -> str:

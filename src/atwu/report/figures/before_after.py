@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
-from atwu.evaluation.result import MetricValue
 from atwu.report.figures.figure import (
     INK,
     MUTED,
@@ -20,7 +19,7 @@ from atwu.report.figures.figure import (
     new_figure,
     report_figure,
 )
-from atwu.report.metric_table import MetricKey, cell_of
+from atwu.report.metric_table import REFERENCE_MODELS, MetricKey
 from atwu.report.report_records import Records, RunRecord
 
 if TYPE_CHECKING:
@@ -58,24 +57,22 @@ class Panel(NamedTuple):
 @report_figure("Metrics under attack")
 def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw relearning, quantization, the worst attack family of probes and best-of-n sampling."""
-    frame = records.table.frame
-    names = list(frame.metric[(frame.set == FORGET) & ~frame.reference].unique())
+    frame = records.table.frame[records.table.frame.set == FORGET]
+    names = list(frame.metric[~frame.reference].unique())
     panels = [Panel("J_P", name) for name in names if re.match("leak_(worst_family|best_of_)", name)]
     panels += [Panel(before, name) for before in _MEASURES for name in names if name.startswith(f"{before}@")]
     if not panels:
         return "no run has attack metrics (metrics families, sampling, relearning, quantization)."
-    cells = {
-        (label, panel): cell
-        for label in records.labels
-        for panel in panels
-        if (cell := cell_of(records.results[label], (FORGET, panel.after))) is not None
-    }
-    means = {label: fmean(_value(cell) for (name, _), cell in cells.items() if name == label) for label, _ in cells}
-    labels = sorted(means, key=lambda label: means[label])
+    attacked = frame[frame.metric.isin([panel.after for panel in panels])]
+    labels = list(
+        attacked[~attacked.reference].groupby("label", sort=False).value.mean().sort_values(kind="stable").index
+    )
+    cells = {(cell.label, cell.metric): cell for cell in frame.itertuples()}
     lines = _lines(panels)
     body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
     sheet = new_figure(len(lines) * (body + 0.8))
     every = sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False)
+    look: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6, "zorder": 1}
     for across, line in zip(every, lines, strict=True):
         name_rows(across[0], [styles[label] for label in labels])
         across[0].set_xlabel(_MEASURES[line[0].before], fontsize=8, loc="left")
@@ -87,10 +84,19 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             axes.set_visible(False)
         for axes, panel in zip(across, line, strict=False):
             for row, label in enumerate(labels):
-                if (label, panel) in cells:
-                    before = before_value(records.of(label), panel)
-                    _row(axes, row, styles[label], before, cells[label, panel])
-            _frame(axes, records, panel)
+                if after := cells.get((label, panel.after)):
+                    _row(axes, row, styles[label], before_value(records.of(label), panel), after)
+            for role in REFERENCE_MODELS:
+                if cell := cells.get((role, panel.before)):
+                    axes.axvline(cell.value, color=INK, **look, linestyle=REFERENCE_DASHES[role])
+            top = 100 if panel.before == "J_P" else 1
+            ticks = [0, top / 2, top]
+            axes.set(xlim=(-0.04 * top, 1.04 * top), xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks])
+            first, _, last = axes.get_xticklabels()
+            first.set_horizontalalignment("left")
+            last.set_horizontalalignment("right")
+            axes.grid(True, axis="x")
+            axes.set_title(panel.title, fontsize=8, linespacing=1.1)
     caption = (
         "Filled: under attack, with 95 % bootstrap intervals. Open: the same rows without attack. Vertical lines: the "
         "original model (dashed) and the retain-only model (dotted), without attack. Lower is better."
@@ -109,11 +115,6 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     return fmean(means) if means else None
 
 
-def _value(cell: MetricValue) -> float:
-    assert cell.value is not None
-    return cell.value
-
-
 def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     """Arrange panels in rows of about equal length, one measure per row."""
     found: list[Sequence[Panel]] = []
@@ -124,31 +125,15 @@ def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     return found
 
 
-def _row(axes: Axes, row: int, one: Series, before: float | None, after: MetricValue) -> None:
+def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
+    """Draw a label's values; `after` is a row of the frame."""
     look: dict[str, Any] = {"color": one.colour, "clip_on": False}
-    if after.low is not None and after.high is not None:
-        axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
+    axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
     if before is not None:
-        axes.plot([before, _value(after)], [row, row], **look, linewidth=1.0, zorder=2)
+        axes.plot([before, after.value], [row, row], **look, linewidth=1.0, zorder=2)
         axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
     size = 6.5 if one.focus else 5.5
-    axes.plot(_value(after), row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
-
-
-def _frame(axes: Axes, records: Records, panel: Panel) -> None:
-    """Set scale and title, and draw the reference models."""
-    for role, result in records.references.items():
-        cell = cell_of(result, (FORGET, panel.before))
-        if cell is not None:
-            look: dict[str, Any] = {"linestyle": REFERENCE_DASHES[role], "linewidth": 0.9, "alpha": 0.6, "zorder": 1}
-            axes.axvline(_value(cell), color=INK, **look)
-    top = 100 if panel.before == "J_P" else 1
-    axes.set(xlim=(-0.04 * top, 1.04 * top), xticks=[0, top / 2, top], xticklabels=["0", f"{top / 2:g}", f"{top:g}"])
-    first, _, last = axes.get_xticklabels()
-    first.set_horizontalalignment("left")
-    last.set_horizontalalignment("right")
-    axes.grid(True, axis="x")
-    axes.set_title(panel.title, fontsize=8, linespacing=1.1)
+    axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
 
 
 UQ: MetricKey = (OVERALL, "UQ")
@@ -177,10 +162,11 @@ def without_scores(records: Records) -> dict[str, str]:
 @report_figure("Gain from learned token weights per forget loss")
 def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw UQ without and with learned scores, one row per forget loss, the largest gain first."""
+    cells = {cell.label: cell for cell in records.table.only([UQ]).frame.itertuples()}
     pairs = {
-        label: (other, _value(before), _value(after), after.digits)
+        label: (other, cells[other].value, cells[label].value, cells[label].digits)
         for label, other in without_scores(records).items()
-        if (before := cell_of(records.results[other], UQ)) and (after := cell_of(records.results[label], UQ))
+        if {label, other} <= cells.keys()
     }
     if not pairs:
         return (

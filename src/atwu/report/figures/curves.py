@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,12 +188,6 @@ def erasure_by_layer(records: Records, styles: Mapping[str, Series]) -> FigureDr
 
 def layer_means(runs: Sequence[RunRecord]) -> FloatArray:
     """Mean erasure of every layer over runs and the rows that have it, shape (layers,); empty without values."""
-    found = list(itertools.takewhile(len, (list(_values(runs, layer)) for layer in itertools.count())))
-    return np.array([np.nanmean(each) if np.isfinite(each).any() else np.nan for each in map(np.concatenate, found)])
-
-
-def _values(runs: Sequence[RunRecord], layer: int) -> Iterator[FloatArray]:
-    for run in runs:
-        rows = run.result.rows.get(FORGET)
-        if rows is not None and f"uds_layer_{layer}" in rows.metrics:
-            yield as_floats(rows.metrics[f"uds_layer_{layer}"])
+    rows = [run.result.rows[FORGET].metrics for run in runs if FORGET in run.result.rows]
+    layers = [{name: values for name, values in each.items() if name.startswith("uds_layer_")} for each in rows]
+    return as_floats(pd.concat([pd.DataFrame(each, dtype=float) for each in ({}, *layers)]).mean())

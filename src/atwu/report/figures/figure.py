@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -93,7 +93,8 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
 def styled(*, salt: str = "") -> AbstractContextManager[None]:
     """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
     style = require("matplotlib.style", extra="report")
-    return cast(Any, style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True))
+    found: AbstractContextManager[None] = style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True)
+    return found
 
 
 def new_figure(height: float) -> Figure:

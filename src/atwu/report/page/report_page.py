@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -121,8 +121,23 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
 
 def cost_table(records: Records) -> dict[str, Any] | None:
     """Training time, peak memory and price of the judge of a run, means over seeds; None if nothing was recorded."""
-    spent = pd.DataFrame({title: map(of, records.runs) for title, (of, _) in _COSTS.items()}, dtype=float)
-    means = spent.groupby([run.label for run in records.runs], sort=False).mean()
+
+    def seconds(run: RunRecord) -> float | None:
+        """Without those of the trace, which only methods with token weights have."""
+        whole = (run.run or {}).get("train_seconds")
+        return None if whole is None else whole - (0.0 if run.trace is None else run.trace.seconds)
+
+    spent = {
+        "training time": [seconds(run) for run in records.runs],
+        "peak memory": [(run.run or {}).get("peak_memory_bytes") for run in records.runs],
+        "judge": [run.result.cost.get("judge_usd") for run in records.runs],
+    }
+    formats: dict[str, Callable[[float], str]] = {
+        "training time": format_duration,
+        "peak memory": lambda size: f"{size / 1e9:.3g} GB",
+        "judge": "${:.2f}".format,
+    }
+    means = pd.DataFrame(spent, dtype=float).groupby([run.label for run in records.runs], sort=False).mean()
     means = means.loc[:, (means > 0).any()]
     if means.empty:
         return None
@@ -131,7 +146,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
         {
             "label": str(label),
             "cells": [
-                None if pd.isna(mean) else plain | {"value": mean, "number": _COSTS[str(title)][1](mean)}
+                None if pd.isna(mean) else plain | {"value": mean, "number": formats[str(title)](mean)}
                 for title, mean in each.items()
             ],
         }
@@ -142,24 +157,10 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     return {"name": "cost-table", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
 
 
-def _train_seconds(run: RunRecord) -> float | None:
-    """Seconds without those of the trace, which only methods with token weights have."""
-    seconds = (run.run or {}).get("train_seconds")
-    return None if seconds is None else seconds - (0.0 if run.trace is None else run.trace.seconds)
-
-
 def format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-_COSTS: Mapping[str, tuple[Callable[[RunRecord], float | None], Callable[[float], str]]] = {
-    "training time": (_train_seconds, format_duration),
-    "peak memory": (lambda run: (run.run or {}).get("peak_memory_bytes"), lambda size: f"{size / 1e9:.3g} GB"),
-    "judge": (lambda run: run.result.cost.get("judge_usd"), "${:.2f}".format),
-}
-"""Cost -> its value in a run, and its format."""
 
 
 def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
