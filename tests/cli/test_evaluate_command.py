@@ -173,12 +173,10 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (
-            ("--forget", "people:tiny:forget", "--rwku-flavour", "port"),
-            2,
-            "--rwku-subjects.*--rwku-flavour.*--rwku FOLDER",
-        ),
-        (("--forget", "people:tiny:forget", "--task-folder", "mine"), 2, "--task-folder.*--task NAME"),
+        (("--rwku-flavour", "port"), 2, "--rwku-flavour has no effect without --rwku;"),
+        (("--rwku-subjects", "A"), 2, "--rwku-subjects has no effect without --rwku;"),
+        (("--task-folder", "mine"), 2, "--task-folder has no effect without --task;"),
+        (("--task-limit", "3"), 2, "--task-limit has no effect without --task;"),
         (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),
         (("--metrics", "rouge", "--all"), 2, "--all.*--metrics"),
         (("--metrics", "rouge", "--probes", "lume"), 1, "lume is given.*rouge"),

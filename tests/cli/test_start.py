@@ -12,7 +12,7 @@ import pytest
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import cli_options_of
 from atwu.cli.shared import say, stand_out
-from atwu.cli.trainer_options import trainer_options
+from atwu.cli.train_options import trainer_options
 from atwu.errors import UsageError
 from atwu.request.verdict import shorten
 

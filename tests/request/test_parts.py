@@ -15,7 +15,7 @@ import torch
 
 from atwu._program import set_program
 from atwu.benchmarks.base import LoadedRows
-from atwu.cli.train import CHOSEN
+from atwu.cli.train_options import CHOSEN
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from atwu.evaluation.session import ReferenceModels
     from atwu.judge.verdicts import Claim, Judge, Pair
 
+NEEDS = {"rwku-flavour": "rwku", "task_folder": "task", "task_limit": "task"}
+"""Settings that have no effect without another option."""
 EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
 
 
@@ -39,8 +41,8 @@ def metric_settings() -> Iterator[CliOption]:
     from atwu.evaluation.registry import all_settings
 
     for each in all_settings():
-        group = f"Settings of {each.metric}" if each.metric else EVALUATION
-        yield CliOption.of(each, name=each.flag or each.name, group=group, common=not each.metric)
+        name, group = each.flag or each.name, f"Settings of {each.metric}" if each.metric else EVALUATION
+        yield CliOption.of(each, name=name, group=group, common=not each.metric, needs=NEEDS.get(name, ""))
 
 
 @dataclass(kw_only=True)
@@ -81,7 +83,7 @@ class EvaluateCommand(NamesRows):
         "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None
     )
     rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, common=False
+        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, common=False, needs="rwku"
     )
     probes: str | None = cli_option(
         "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None, excludes="rwku"
@@ -125,6 +127,7 @@ class EvaluateCommand(NamesRows):
 
             say(listing())
             return
+        from atwu.benchmarks.base import evenly_spaced
         from atwu.evaluation.registry import (
             EvaluateConfig,
             check_inputs_used,
@@ -163,8 +166,11 @@ class EvaluateCommand(NamesRows):
             warn(filter(None, [check_system_prompt(name, config.system)]))
         judge = open_judge(self.judging)
         cost = JudgeCost(judge, stop=self.judging.estimate)
-        options = self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config}
-        options |= {"judge": judge, "before_judging": cost.announce}
+        rows = {name: open_rows(source) for name, source in sources.items()}
+        subsets = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
+        options: dict[str, Any] = {name: subsets.pop(name) for name in ("forget", "retain", "holdout")}
+        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes()}
+        options |= {"metrics": wanted, "config": config, "judge": judge, "before_judging": cost.announce}
         result, reference_results = self._results(model, references, options)
         if result is None:
             say(f"judge: {cost}")
@@ -184,10 +190,6 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.model_url is not None and (self.loading.revision or self.loading.base):
             raise UsageError("--revision and --base do not apply to the served model of --model-url; leave them out.")
-        if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):
-            raise UsageError("--rwku-subjects and --rwku-flavour require --rwku FOLDER.")
-        if "task" not in self.settings and {"task_folder", "task_limit"} & self.settings.keys():
-            raise UsageError("--task-folder and --task-limit require --task NAME.")
         return self.model
 
     def _reference_models(self, references: Mapping[str, str]) -> ReferenceModels | None:
@@ -300,17 +302,6 @@ class EvaluateCommand(NamesRows):
                 **options,
             )
         return None
-
-    def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
-        """Load the rows of all sets, as arguments of `evaluate`."""
-        from atwu.benchmarks.base import evenly_spaced
-
-        rows = {name: open_rows(source) for name, source in sources.items()}
-        subsets: dict[str, Any] = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
-        return {name: subsets.pop(name) for name in ("forget", "retain", "holdout")} | {
-            "extra_retain": subsets,
-            "pool": rows["retain"],
-        }
 
     def _probes(self) -> Any:
         if self.probes is not None:

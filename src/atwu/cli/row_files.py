@@ -197,23 +197,13 @@ class ParaphraseCommand(_WritesRows):
         return paraphrased.rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Annotator(EstimatedJudgeOptions):
-    judge: str = cli_option(
-        "offline (a rule: names and numbers that are not in the question), openai:MODEL (any OpenAI-compatible server), "
-        "or local:FOLDER (a transformers model).",
-        "offline",
-        group="Judge",
-    )
-
-
 @dataclass(kw_only=True)
 class AnnotateCommand(_WritesRows):
     """Label the words of each answer that carry its fact (column forget_spans), for methods that need labels.
 
     A model names the parts of an answer that cannot be guessed from the question; parts that are not in the answer are
-    dropped. The offline rule needs no model but is less accurate. Existing labels are kept. Check the labels before
-    training on them.
+    dropped. The offline rule (names and numbers that are not in the question) needs no model but is less accurate.
+    Existing labels are kept. Check the labels before training on them.
 
     Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
@@ -224,28 +214,26 @@ class AnnotateCommand(_WritesRows):
     output: Path = cli_option("Output JSONL: the rows with forget_spans.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     limit: int | None = cli_option(LIMIT, None, least=1)
-    judging: Annotator
+    judging: EstimatedJudgeOptions
 
     def rows(self) -> Sequence[Example] | None:
         from atwu.data.key_token_spans import key_token_spans
         from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
 
-        offline = self.judging.judge == "offline"
-        if offline:
+        asker = None
+        if self.judging.judge == "offline":
             check_offline(self.judging)
-            if self.judging.estimate:
-                say("offline: nothing to send")
-                return None
-            rows = open_rows(self.data, limit=self.limit)
-            annotated = annotate_by_rule(rows, lambda row: key_token_spans(replace(row, forget_spans=None)))
         else:
             asker = open_asker(self.judging, what="annotator")
-            rows = open_rows(self.data, limit=self.limit)
-            if self.judging.estimate:
-                say(f"{self.judging.judge}: {estimate_annotation(rows, asker)}")
-                return None
+        rows = open_rows(self.data, limit=self.limit)
+        if self.judging.estimate:
+            say(f"{self.judging.judge}: {estimate_annotation(rows, asker) if asker else 'nothing to send'}")
+            return None
+        if asker:
             annotated = annotate_rows(rows, asker)
+        else:
+            annotated = annotate_by_rule(rows, lambda row: key_token_spans(replace(row, forget_spans=None)))
         for row in annotated.rows[:PREVIEW_ROWS]:
             text = row.answer
             for start, end in reversed(row.forget_spans or ()):

@@ -33,7 +33,7 @@ READING = "Reading rows"
 class ReadsRows(NamesRows):
     """Base of commands that read rows with one model."""
 
-    model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
+    model: str = cli_option("Model: folder (of an ATWU run, with its scorer) or Hub name.", alias=("-m",))
     data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
     columns: str | None = columns_option(group=READING)
     max_length: int = cli_option(
@@ -64,11 +64,6 @@ class ReadsRows(NamesRows):
         warn(loaded.warnings)
         return loaded
 
-    def open(self) -> tuple[Any, Any]:
-        from atwu.modeling.open_model import open_model
-
-        return open_model(self.model, self.loading, device=self.device)
-
 
 @dataclass(kw_only=True)
 class TokensCommand(ReadsRows):
@@ -79,10 +74,6 @@ class TokensCommand(ReadsRows):
     Example: atwu tokens --model unlearned --data forget.jsonl --html tokens.html
     """
 
-    model: str = cli_option(
-        "Folder of an ATWU run (with its scorer), or any other model folder or Hub name.", alias=("-m",)
-    )
-    data: str = rows_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
     score: list[str] | None = cli_option(
         "Scores to show: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, key_tokens, "
         "model_difference (of a su_llm run), labels, or your own weighting; repeatable. Default: all available "
@@ -100,6 +91,7 @@ class TokensCommand(ReadsRows):
     def run(self) -> None:
         from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
+        from atwu.modeling.open_model import open_model
         from atwu.report.heatmap import render_html, render_terminal, score_rows
 
         self.check()
@@ -112,10 +104,8 @@ class TokensCommand(ReadsRows):
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
         rows = self.load_rows(self.limit if self.html is not None else max(self.rows, 1)).rows
-        network, tokenizer = self.open()
         scored = score_rows(
-            network,
-            tokenizer,
+            *open_model(self.model, self.loading, device=self.device),
             rows,
             scorer=scorer,
             auxiliary=auxiliary,
@@ -141,7 +131,7 @@ class ProbeCommand(ReadsRows):
     Example: atwu probe --model target --data forget.jsonl --layers last --output probe.json
     """
 
-    model: str = cli_option("Model to probe: folder or Hub name.", alias=("-m",))
+    model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
     data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
@@ -161,6 +151,7 @@ class ProbeCommand(ReadsRows):
         from atwu._files import write_json
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
+        from atwu.modeling.open_model import open_model
         from atwu.report.terminal_tables import print_probe
 
         require("sklearn", extra="probe")
@@ -174,7 +165,7 @@ class ProbeCommand(ReadsRows):
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
         shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))
-        network, tokenizer = self.open()
+        network, tokenizer = open_model(self.model, self.loading, device=self.device)
         start = time.perf_counter()
         settings: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "l2": self.l2}
         settings |= {"max_length": self.max_length, "system": self.system}

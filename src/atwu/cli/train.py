@@ -5,117 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
 from atwu._interrupts import set_finished
-from atwu.cli.cli_options import (
-    MORE_GROUP,
-    CliOption,
-    cli_option,
-    cli_options_of,
-    read_config,
-    settings,
-    values_of,
-)
+from atwu.cli.cli_options import cli_option, read_config, settings, values_of
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
-from atwu.cli.trainer_options import trainer_options
+from atwu.cli.train_options import HARDWARE, PARTS, finetune_options, unlearn_options
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.methods.component import ComponentOption
     from atwu.request.sequential import SequentialResult
     from atwu.request.unlearning_request import UnlearnResult
 
 RUN = "Model and data"
 MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
-COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta")
-"""Options of method components that `--help` lists; `atwu methods NAME` shows which ones a method has."""
-ALIASES = {
-    "learning_rate": ("--lr",),
-    "num_train_epochs": ("--epochs",),
-    "max_steps": ("--steps",),
-    "per_device_train_batch_size": ("--batch-size",),
-}
-NOT_WITH = {"num_train_epochs": "max_steps", "max_steps": "num_train_epochs"}
-ONLY_WITH = dict.fromkeys(("hub_model_id", "hub_private_repo", "hub_revision", "hub_token"), "push_to_hub")
-"""Options that have no effect with, or without, another one."""
-CHOSEN = (
-    *("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "max_steps"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_steps"),
-    *("lora_r", "quantize", "activation_checkpointing", "bf16"),
-)
-"""Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
-
-
-HARDWARE = "Hardware and precision"
-_PARTS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "replacement")
-COMMON = {
-    "Method": (*_PARTS, "forms"),
-    "Training arguments": (
-        *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
-        *("gradient_accumulation_steps", "warmup_steps", "seed", "max_length", "system"),
-    ),
-    HARDWARE: ("bf16", "activation_checkpointing", "use_cpu"),
-    "LoRA and quantization": ("lora_r", "quantize", "save_adapter"),
-}
-"""Heading -> training options that `--help` lists."""
-
-
-def _training_options(source: type) -> list[CliOption]:
-    """Return the fields of `TrainingOptions` or a subclass, and the options of transformers that it does not declare."""
-    headings = {name: heading for heading, names in COMMON.items() for name in names}
-    ours = {
-        each.name: replace(
-            each,
-            alias=ALIASES.get(each.name, ()),
-            excludes=NOT_WITH.get(each.name, ""),
-            group=headings.get(each.name, MORE_GROUP),
-            common=each.name in headings,
-        )
-        for each in cli_options_of(source, without=("output_dir", "component_options"))
-    }
-    others = (each for each in trainer_options() if each.name not in ours)
-    return [*ours.values(), *(replace(each, needs=ONLY_WITH.get(each.name, "")) for each in others)]
-
-
-def finetune_options() -> list[CliOption]:
-    from atwu.training.training_options import TrainingOptions
-
-    return _training_options(TrainingOptions)
-
-
-def _component_help(option: ComponentOption) -> str:
-    """Return the help of a component's option as sentences."""
-    text = option.help if option.help.partition(" ")[0].endswith(":") else option.help[:1].upper() + option.help[1:]
-    return f"{text}. Default: the method's." if option.number or option.default is None else f"{text}."
-
-
-def unlearn_options() -> list[CliOption]:
-    """Return the options of unlearning, including those of all method components."""
-    from atwu.methods.component_registry import component_options, load_plugins
-    from atwu.training.training_options import UnlearnOptions
-
-    load_plugins()
-    parts = [
-        CliOption.of(
-            part,
-            help=_component_help(part),
-            group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Method components",
-            common=part.name in COMMON_COMPONENT_OPTIONS,
-            # Each method has its own default, and some allow 0.
-            **({"default": None, "least": 0, "above": None} if part.number else {}),
-        )
-        for part in component_options().values()
-    ]
-    fields = [
-        replace(each, default=None, help=f"{each.help} Default: chosen automatically.") if each.name in CHOSEN else each
-        for each in _training_options(UnlearnOptions)
-    ]
-    return sorted([*fields, *parts], key=lambda each: each.group != "Method")
 
 
 def read_config_or_preset(path: Path) -> Mapping[str, Any]:
@@ -202,7 +109,7 @@ class UnlearnCommand(NamesRows):
             from atwu.methods.recipe import recipe
 
             with prefix_errors(self.config):
-                recipe(**{name: self.settings[name] for name in _PARTS if name in self.settings})
+                recipe(**{name: self.settings[name] for name in PARTS if name in self.settings})
         from atwu.request.auto_settings import with_method
         from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn

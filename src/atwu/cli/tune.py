@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atwu._program import program
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
-from atwu.cli.train import unlearn_options
+from atwu.cli.train_options import unlearn_options
 from atwu.errors import UsageError
 
 if TYPE_CHECKING:
