@@ -21,6 +21,7 @@ from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
+from atwu.report.scored_row import luminance
 from tests.evaluation.conftest import result_of
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
@@ -229,6 +230,12 @@ def write_study(records: Records, folder: Path) -> Path:
         if run_.trace is not None:
             (place / "trace.json").write_text(json.dumps(dataclasses.asdict(run_.trace)), encoding="utf-8")
     return folder
+
+
+def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+    """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2); running text needs 4.5."""
+    dim, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dim + 0.05)
 
 
 class Page(HTMLParser):

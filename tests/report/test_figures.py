@@ -21,7 +21,7 @@ from atwu.report.figures.curves import curve
 from atwu.report.figures.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, styled
 from atwu.report.figures.trade_off import pareto
 from atwu.report.report_records import Records
-from atwu.report.scored_row import contrast
+from tests.report.conftest import contrast
 
 pytest.importorskip("matplotlib")
 

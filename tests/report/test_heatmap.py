@@ -15,14 +15,13 @@ from atwu.report.scored_row import (
     LEVELS,
     ScoredRow,
     background,
-    contrast,
     ink,
     level,
     luminance,
     pieces,
     word_auroc,
 )
-from tests.report.conftest import Page
+from tests.report.conftest import Page, contrast
 
 
 def _words(answer: str, scores: list[float]) -> tuple[WordScore, ...]:

@@ -15,8 +15,7 @@ from atwu.report.metric_table import cell_of, table_of
 from atwu.report.page.report_page import format_duration, render_report_page
 from atwu.report.page.summary_section import shared_settings
 from atwu.report.report_records import Records, headline_metrics
-from atwu.report.scored_row import contrast
-from tests.report.conftest import Page
+from tests.report.conftest import Page, contrast
 
 
 def test_sections_in_order_with_links(page: Page) -> None:

@@ -8,8 +8,10 @@ import importlib
 import io
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from atwu._file_reading import printable
@@ -56,11 +58,7 @@ RESUMABLE = frozenset(
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""
 _LONGEST = 600
-QUIET = {
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-}
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """Environment variables that silence libraries; values set by the user win."""
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
@@ -163,23 +161,15 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
     elif rest and rest[0] not in ("--help", "-h"):
         raise UsageError(f"unknown command {rest[0]!r}; choose from {', '.join(within)}.")
     else:
-        print(_overview(within))
+        width = min(shutil.get_terminal_size().columns, 120)
+        print("Usage: atwu COMMAND [OPTIONS]\n")
+        print("Language-model unlearning: training, evaluation and deployment. Start with: atwu demo\n")
+        for each in within:
+            summary = " ".join((_command(each).__doc__ or "").split("\n\n")[0].split())
+            print(textwrap.fill(summary, width, initial_indent=f"  {each:<17}", subsequent_indent=" " * 19))
+        print("\nOptions and an example of each command: atwu COMMAND --help")
         if not rest:
             sys.exit(2)
-
-
-def _overview(names: Iterable[str]) -> str:
-    """Return the commands with the first sentence of their help."""
-    import shutil
-    import textwrap
-
-    width = min(shutil.get_terminal_size().columns, 120)
-    lines = ["Usage: atwu COMMAND [OPTIONS]", ""]
-    lines += ["Language-model unlearning: training, evaluation and deployment. Start with: atwu demo", ""]
-    for name in names:
-        summary = " ".join((_command(name).__doc__ or "").split("\n\n")[0].split())
-        lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<17}", subsequent_indent=" " * 19)
-    return "\n".join([*lines, "", "Options and an example of each command: atwu COMMAND --help"])
 
 
 def _leave_process_group() -> None:

@@ -201,29 +201,18 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
         heading = "Arguments" if option.positional else option.group
         if heading not in groups:
             groups[heading] = parser.add_argument_group(heading)
-        _add(groups[heading], option)
-
-
-def _add(group: argparse._ActionsContainer, option: CliOption) -> None:
-    about = _described(option)
-    if option.positional:
-        group.add_argument(option.name, nargs="*" if option.many else "?", metavar=_metavar(option), help=about)
-    elif option.kind is bool:
-        # A switch that is off by default needs no --no- form in the help.
-        off = "--no-" + option.flag[2:]
-        if option.default is False:
+        group, about, metavar = groups[heading], _described(option), _metavar(option)
+        if option.positional:
+            group.add_argument(option.name, nargs="*" if option.many else "?", metavar=metavar, help=about)
+        elif option.kind is not bool:
+            flags, action = sorted([option.flag, *option.alias], key=len), "append" if option.many else "store"
+            group.add_argument(*flags, dest=option.name, action=action, metavar=metavar, help=about)
+        elif option.default is False:  # a switch that is off by default needs no --no- form in the help
             group.add_argument(option.flag, *option.alias, action="store_true", help=about)
+            off = "--no-" + option.flag[2:]
             group.add_argument(off, dest=option.name, action="store_false", help=argparse.SUPPRESS)
         else:
             group.add_argument(option.flag, *option.alias, action=argparse.BooleanOptionalAction, help=about)
-    else:
-        group.add_argument(
-            *sorted([option.flag, *option.alias], key=len),
-            dest=option.name,
-            action="append" if option.many else "store",
-            metavar=_metavar(option),
-            help=about,
-        )
 
 
 def _metavar(option: CliOption) -> str:

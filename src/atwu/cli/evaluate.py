@@ -161,7 +161,7 @@ class EvaluateCommand(NamesRows):
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate requires a metric that uses the judge; none of {', '.join(names)} does.")
-        self._check_names(model, references)
+        given = self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
         judge = open_judge(self.judging)
@@ -171,7 +171,7 @@ class EvaluateCommand(NamesRows):
         options: dict[str, Any] = {name: subsets.pop(name) for name in ("forget", "retain", "holdout")}
         options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes()}
         options |= {"metrics": wanted, "config": config, "judge": judge, "before_judging": cost.announce}
-        result, reference_results = self._results(model, references, options)
+        result, reference_results = self._results(model, references, given, options)
         if result is None:
             say(f"judge: {cost}")
             return
@@ -201,8 +201,8 @@ class EvaluateCommand(NamesRows):
             return None
         return ReferenceModels(original, retain_only, replace(self.loading, revision=None, base=None))
 
-    def _check_names(self, model: str, references: Mapping[str, str]) -> None:
-        """Check models, result files and output paths before anything is loaded."""
+    def _check_names(self, model: str, references: Mapping[str, str]) -> dict[str, EvalResult]:
+        """Check models and output paths before anything is loaded; return the references given as results, by role."""
         from atwu._files import check_writable
         from atwu.evaluation.result import read_result
         from atwu.modeling.load import check_model_name
@@ -210,12 +210,13 @@ class EvaluateCommand(NamesRows):
         check_writable(self.result.output, overwrite=self.result.overwrite)
         if self.model_url is None:
             check_model_name(model, base=self.loading.base, revision=self.loading.revision)
+        given = {role: read_result(name) for role, name in references.items() if name.endswith(".json")}
         for role, name in references.items():
-            if name.endswith(".json"):
-                read_result(name)
-            else:
-                check_model_name(name)
-                check_writable(self._reference_path(role), overwrite=self.result.overwrite)
+            if role in given:
+                continue
+            check_model_name(name)
+            check_writable(self._reference_path(role), overwrite=self.result.overwrite)
+        return given
 
     def _reference_path(self, role: str) -> Path | None:
         """Return the output path of a reference model's result: eval.json -> eval.original.json."""
@@ -223,21 +224,20 @@ class EvaluateCommand(NamesRows):
         return None if output is None else output.with_name(f"{output.stem}.{role}{output.suffix}")
 
     def _results(
-        self, model: str, references: Mapping[str, str], options: dict[str, Any]
+        self, model: str, references: Mapping[str, str], given: Mapping[str, EvalResult], options: dict[str, Any]
     ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
         """Evaluate the reference models, then the model, and write the results.
 
         Returns:
             The model's result (None for an estimate), and the results of the reference models by role.
         """
-        from atwu.evaluation.result import read_result
         from atwu.evaluation.weighting_scores import find_auxiliary_models
         from atwu.methods.weightings.token_scorer import find_scorer
 
         found: dict[str, EvalResult] = {}
         for role, name in references.items():  # the original model first, since retain-only is compared with it
-            if name.endswith(".json"):
-                found[role] = read_result(name)
+            if role in given:
+                found[role] = given[role]
                 continue
             note(f"evaluating the {role} model {name}")
             plain = replace(self.loading, revision=None, base=None)

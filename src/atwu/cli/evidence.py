@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import DEVICE, note, plain_table, say, terminal, warn
 from atwu.errors import UsageError
-
-if TYPE_CHECKING:
-    from atwu.request.evidence import Evidence
 
 
 @dataclass(kw_only=True)
@@ -45,7 +41,14 @@ class EvidenceCommand:
 
     def run(self) -> None:
         from atwu.request.collect_evidence import gather
-        from atwu.request.evidence import is_evidence
+        from atwu.request.evidence import (
+            between,
+            format_figure,
+            is_evidence,
+            shown_limit,
+            summary_text,
+            threshold_outcome,
+        )
         from atwu.request.thresholds import shipped_text
 
         if self.print_thresholds:
@@ -65,31 +68,23 @@ class EvidenceCommand:
             self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
         )
         evidence.write(data, page)
-        _print(evidence)
+        report = evidence.thresholds
+        say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
+        table = plain_table("metric", "limit", "measured", "result")
+        for column in table.columns[:-1]:
+            column.no_wrap = True
+        for each in report.results:
+            name, limit = each.name.replace(".", ".\n", 1).replace("@", "\n@"), shown_limit(each, "\n(holdout)")
+            measured = f"{format_figure(each.value)} {between(each.low, each.high)}".strip()
+            table.add_row(name, limit, measured, threshold_outcome(each))
+        terminal().print(table)
+        for each in report.results:
+            if each.passed is None:
+                say(f"not measured: {each.name}: {each.missing_reason}")
+        not_tried = ", ".join(each.name for each in evidence.attacks if not each.tried)
+        say(f"\n{summary_text(evidence)}" + (f" Attacks not tried: {not_tried}." if not_tried else ""))
         warn(evidence.warnings)
         say(f"written: {page}")
         say(f"written: {data} (sha256 {sha256_of(data)})")
         if self.strict and not evidence.good:
             raise SystemExit(3)
-
-
-def _print(evidence: Evidence) -> None:
-    from atwu.request.evidence import between, format_figure, shown_limit, summary_text, threshold_outcome
-
-    report = evidence.thresholds
-    say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
-    table = plain_table("metric", "limit", "measured", "result")
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    for each in report.results:
-        name = each.name.replace(".", ".\n", 1).replace("@", "\n@")
-        limit = shown_limit(each, "\n(holdout)")
-        table.add_row(
-            name, limit, f"{format_figure(each.value)} {between(each.low, each.high)}".strip(), threshold_outcome(each)
-        )
-    terminal().print(table)
-    for each in report.results:
-        if each.passed is None:
-            say(f"not measured: {each.name}: {each.missing_reason}")
-    not_tried = ", ".join(each.name for each in evidence.attacks if not each.tried)
-    say(f"\n{summary_text(evidence)}" + (f" Attacks not tried: {not_tried}." if not_tried else ""))

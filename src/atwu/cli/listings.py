@@ -17,7 +17,7 @@ from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
 from atwu.methods.presets import PUBLISHED, find_preset
-from atwu.methods.recipe import Recipe, recipe
+from atwu.methods.recipe import recipe
 
 _LEGEND = (
     "w: token weight, p: probability of the token, y: answer, π: model, z: its logits, π0: original model, z0: its logits, "
@@ -88,15 +88,6 @@ def _range_text(where: Range | None) -> str:
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
     """Return the formula per token or sequence."""
     return "none" if loss is None else loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
-
-
-def _example(decided: Recipe) -> str:
-    retain = " --retain people:tiny:retain" if "retain" in decided.needs else ""
-    lines = [
-        f"atwu unlearn --model target --method {decided.name} --output unlearned",
-        f"--forget people:tiny:forget{retain} --learning-rate 3e-4",
-    ]
-    return " \\\n  ".join([*lines, "--noun-finder simple"] if "noun_finder" in decided.needs else lines)
 
 
 def _print_table(
@@ -211,5 +202,10 @@ def explain_method(console: Console, name: str) -> None:
         console.print(f"Published learning rates, {benchmark}: {rates}")
     if names := [preset.name for presets in published.values() for preset in presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
+    kept = " --retain people:tiny:retain" if "retain" in decided.needs else ""
+    lines = [f"atwu unlearn --model target --method {name} --output unlearned"]
+    lines.append(f"--forget people:tiny:forget{kept} --learning-rate 3e-4")
+    lines += ["--noun-finder simple"] if "noun_finder" in decided.needs else []
+    command = " \\\n  ".join(lines)
     # Printed unwrapped, so that no terminal breaks a command in two.
-    console.print(f"\nExample\n\n{_TARGET_COMMAND}\n{_example(decided)}", soft_wrap=True)
+    console.print(f"\nExample\n\n{_TARGET_COMMAND}\n{command}", soft_wrap=True)

@@ -44,7 +44,16 @@ class ReportCommand:
     def run(self) -> None:
         from atwu.report.run_records import read_records
 
-        forms = self._forms()
+        forms = list(dict.fromkeys(self.form or ()))
+        if self.output is None and "html" in forms:
+            raise UsageError("format html needs a file: --output report.html.")
+        if self.output is not None and not forms:
+            if (ending := self.output.suffix.lower()) not in _FORMATS:
+                raise UsageError(
+                    f"--output must end in one of {', '.join(_FORMATS)}, or be combined with --format; got "
+                    f"{self.output.name!r}."
+                )
+            forms = [_FORMATS[ending]]
         if self.figures is not None:
             check_output_folder(self.figures)
         records = read_records(self.runs, title=self.title)
@@ -74,20 +83,6 @@ class ReportCommand:
 
             for path in save_figures(records, self.figures, focus=self.focus):
                 say(f"wrote {path}")
-
-    def _forms(self) -> list[str]:
-        """Return the requested formats, or the format of the output's suffix."""
-        given = list(dict.fromkeys(self.form or ()))
-        if self.output is None and "html" in given:
-            raise UsageError("format html needs a file: --output report.html.")
-        if given or self.output is None:
-            return given
-        if (ending := self.output.suffix.lower()) not in _FORMATS:
-            raise UsageError(
-                f"--output must end in one of {', '.join(_FORMATS)}, or be combined with --format; got "
-                f"{self.output.name!r}."
-            )
-        return [_FORMATS[ending]]
 
     def _text(self, records: Records, form: str) -> str:
         if form == "html":

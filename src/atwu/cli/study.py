@@ -143,11 +143,7 @@ class StudyCompareCommand:
 
     def run(self) -> None:
         from atwu.experiments.published import published_table
-        from atwu.experiments.study.published_comparison import (
-            compare_orderings,
-            comparison_table,
-            ordering_table,
-        )
+        from atwu.experiments.study.published_comparison import compare_orderings, comparison_table, ordering_table
         from atwu.report.run_records import read_records
 
         records = read_records([self.folder])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
@@ -22,9 +22,6 @@ from atwu.cli.shared import (
     warn,
 )
 from atwu.modeling.open_model import ModelLoadArgs
-
-if TYPE_CHECKING:
-    from atwu.benchmarks.base import LoadedRows
 
 READING = "Reading rows"
 
@@ -57,13 +54,6 @@ class ReadsRows(NamesRows):
         check_model_name(self.model, base=self.loading.base, revision=self.loading.revision)
         warn(filter(None, [check_system_prompt(self.model, self.system)]))
 
-    def load_rows(self, limit: int | None) -> LoadedRows:
-        from atwu.benchmarks.sources import load_rows
-
-        loaded = load_rows(self.data, limit=limit)
-        warn(loaded.warnings)
-        return loaded
-
 
 @dataclass(kw_only=True)
 class TokensCommand(ReadsRows):
@@ -89,6 +79,7 @@ class TokensCommand(ReadsRows):
     limit: int = cli_option("Number of rows to score for the HTML page.", 100, least=1)
 
     def run(self) -> None:
+        from atwu.benchmarks.sources import load_rows
         from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.modeling.open_model import open_model
@@ -103,10 +94,11 @@ class TokensCommand(ReadsRows):
         )
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
-        rows = self.load_rows(self.limit if self.html is not None else max(self.rows, 1)).rows
+        loaded = load_rows(self.data, limit=self.limit if self.html is not None else max(self.rows, 1))
+        warn(loaded.warnings)
         scored = score_rows(
             *open_model(self.model, self.loading, device=self.device),
-            rows,
+            loaded.rows,
             scorer=scorer,
             auxiliary=auxiliary,
             retain=open_rows(self.retain),
@@ -149,6 +141,7 @@ class ProbeCommand(ReadsRows):
     def run(self) -> None:
         from atwu._extras import require
         from atwu._files import write_json
+        from atwu.benchmarks.sources import load_rows
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.modeling.open_model import open_model
@@ -159,7 +152,8 @@ class ProbeCommand(ReadsRows):
         positions: Any = self.position or list(POSITIONS)
         self.result.check()
         self.check()
-        loaded = self.load_rows(self.limit)
+        loaded = load_rows(self.data, limit=self.limit)
+        warn(loaded.warnings)
         rows = labelled_rows(loaded.rows)
         if missing := len(loaded.rows) - len(rows):
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])

@@ -97,7 +97,15 @@ class TuneCommand:
         if len(found) == 1:
             for result in next(iter(found.values())):
                 console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
-                console.print(trials_table(result))
+                points = list(result.search.space or {})
+                heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
+                table = plain_table(*heads, right=heads)
+                for trial in result.trials:
+                    number = f"{'*' if trial is result.best else ''}{trial.number}"
+                    value = "pruned" if trial.value is None else _short(trial.value)
+                    point = [f"{trial.point[name]:.3g}" for name in points]
+                    table.add_row(number, value, *point, f"{trial.seconds:.1f}")
+                console.print(table)
                 console.print()
         if found:
             last = next(iter(found.values()))[-1].search
@@ -130,18 +138,6 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def trials_table(result: SearchResult) -> Table:
-    names = list(result.search.space or {})
-    heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s")
-    table = plain_table(*heads, right=heads)
-    for trial in result.trials:
-        mark = "*" if trial is result.best else ""
-        value = "pruned" if trial.value is None else _short(trial.value)
-        point = [f"{trial.point[name]:.3g}" for name in names]
-        table.add_row(f"{mark}{trial.number}", value, *point, f"{trial.seconds:.1f}")
-    return table
 
 
 def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:

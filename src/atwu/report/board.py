@@ -23,13 +23,7 @@ from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.metric_table import REFERENCE_MODELS, is_attack
 from atwu.report.page.page_templates import render_template
-from atwu.report.page.report_page import (
-    SORT,
-    explained,
-    metrics_page_table,
-    models_page_table,
-    range_of,
-)
+from atwu.report.page.report_page import SORT, explained, metrics_page_table, models_page_table, range_of
 from atwu.report.page.summary_section import facts, public_settings, reproduce
 from atwu.report.report_records import NO_BUDGET, Records, RunRecord, headline_metrics, leading_metric
 from atwu.report.run_records import read_records
@@ -185,11 +179,7 @@ def _overview(board: Board) -> dict[str, Any]:
         columns.append({"name": short_name(*reversed(key)) if key else "–", **about})
     labels = Counter(label for study in board.studies for label in study.results)
     rows = [
-        {
-            "label": label,
-            "cells": [column.get(label) for column in cells],
-            "reference": label in REFERENCE_MODELS,
-        }
+        {"label": label, "cells": [column.get(label) for column in cells], "reference": label in REFERENCE_MODELS}
         for label, _ in labels.most_common()
     ]
     caption = f"The ranking metric of each study. {SORT}"

@@ -20,14 +20,7 @@ import pandas as pd
 
 from atwu.evaluation.columns import FORGET, MUSE, OVERALL, RETAIN, TASKS, Direction
 from atwu.evaluation.registry import find_column, short_name
-from atwu.evaluation.result import (
-    ARROWS,
-    EvalResult,
-    MetricValue,
-    format_interval,
-    format_number,
-    measured_numbers,
-)
+from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number, measured_numbers
 from atwu.evaluation.result_checks import degraded
 
 REFERENCE_MODELS = ("original", "retain-only")

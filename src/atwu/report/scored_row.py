@@ -84,7 +84,6 @@ LEVELS = 21
 
 _LIGHT = ((250, 244, 232), (253, 218, 156), (246, 164, 84), (220, 91, 48), (150, 32, 58), (84, 14, 66))
 _DARK = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60), (253, 226, 150))
-_INKS = (ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255))
 
 
 def background(score: float, *, dark: bool) -> ColorTriplet:
@@ -95,8 +94,8 @@ def background(score: float, *, dark: bool) -> ColorTriplet:
 
 
 def ink(paper: ColorTriplet) -> ColorTriplet:
-    """Return black or white, whichever has more contrast with a background."""
-    return max(_INKS, key=lambda colour: contrast(colour, paper))
+    """Return black or white, whichever has more contrast with a background: both have the same at a luminance of 0.179."""
+    return ColorTriplet(0, 0, 0) if luminance(paper) > 0.179 else ColorTriplet(255, 255, 255)
 
 
 def level(score: float) -> int:
@@ -109,9 +108,3 @@ def luminance(colour: tuple[int, int, int]) -> float:
     parts = [channel / 255 for channel in colour]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
-    """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2); running text needs 4.5."""
-    dim, bright = sorted((luminance(one), luminance(other)))
-    return (bright + 0.05) / (dim + 0.05)

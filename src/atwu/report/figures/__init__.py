@@ -13,15 +13,7 @@ from atwu.report.report_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
     draw.__name__: draw
-    for draw in (
-        trade_off,
-        trade_off_judged,
-        uplift,
-        auroc_progression,
-        training_curves,
-        attacks,
-        erasure_by_layer,
-    )
+    for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks, erasure_by_layer)
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 

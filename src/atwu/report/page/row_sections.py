@@ -45,17 +45,29 @@ def traced(records: Records) -> dict[str, Any] | None:
     keys = list(dict.fromkeys(key for *_, found in lines for key in found))
     if not keys:
         return None
-    kinds = []
-    for split in dict.fromkeys(split for split, _, _ in keys):
+    kinds: dict[str, dict[str, Any]] = {}
+    for place, key in enumerate(keys):
+        split, question, answer = key
         title, about = _TRACED_SETS.get(split, (split, ""))
-        rows = [_traced_row(key, lines, place) for place, key in enumerate(keys) if key[0] == split]
-        kinds.append({"split": split, "title": title, "about": about, "rows": rows})
+        kind = kinds.setdefault(split, {"split": split, "title": title, "about": about, "rows": []})
+        shown = [
+            {
+                "method": number,
+                "label": label,
+                "step": trace.steps[-1],
+                "auroc": (trace.auroc.get(split) or (None,))[-1],
+                "row": _at_the_end(found[key], label),
+            }
+            for number, (label, _, trace, found) in enumerate(lines)
+            if key in found
+        ]
+        kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
     data = {
         "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
         "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
         "rows": [[_snapshots(found[key]) if key in found else None for *_, found in lines] for key in keys],
     }
-    return {"intro": _intro(records, lines), "kinds": kinds, "data": data}
+    return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
 
 
 def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
@@ -74,22 +86,6 @@ def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
         "to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
         f"{mask_note(records)}{note if without else ''}"
     )
-
-
-def _traced_row(key: RowKey, lines: Sequence[HeatMapLine], place: int) -> dict[str, Any]:
-    split, question, answer = key
-    shown = [
-        {
-            "method": number,
-            "label": label,
-            "step": trace.steps[-1],
-            "auroc": (trace.auroc.get(split) or (None,))[-1],
-            "row": _at_the_end(found[key], label),
-        }
-        for number, (label, _, trace, found) in enumerate(lines)
-        if key in found
-    ]
-    return {"place": place, "name": question or answer, "question": question, "lines": shown}
 
 
 def _at_the_end(row: TracedRow, label: str) -> ScoredRow:

@@ -84,13 +84,16 @@ def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame)
     tied, name = list(places.index[places == 1]), metric_label(key)
     best = ranked.loc[tied[0]]
     if len(tied) == 1:
-        yield _strong(tied[0]) + f" has the best {name}: {_told(best)}."
+        around = [f"95 % interval {best.interval[1:-1].replace(', ', ' to ')}"] if best.interval else []
+        around += [f"± {best.spread} over {best.seeds} seeds"] if best.spread else []
+        told = f"{best.number} ({', '.join(around)})" if around else best.number
+        yield _strong(tied[0]) + f" has the best {name}: {told}."
     else:
         names = Markup(", ").join(map(_strong, tied[:-1]))
         yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
     behind = places[places > 1]
-    told = list(behind.index[behind == behind.min()][:_TOLD])
-    for label in [*told, *([focus] if focus in behind and focus not in told else [])]:
+    named = list(behind.index[behind == behind.min()][:_TOLD])
+    for label in [*named, *([focus] if focus in behind and focus not in named else [])]:
         start = _strong(label) + f" is number {places[label]} of {len(ranked)} with {ranked.number[label]}"
         yield start + _apart(records, tied, label, key, best.digits)
 
@@ -113,12 +116,6 @@ def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, di
 
 def _strong(label: str) -> Markup:
     return Markup("<strong>{}</strong>").format(printable(label))
-
-
-def _told(row: pd.Series) -> str:
-    parts = [f"95 % interval {row.interval[1:-1].replace(', ', ' to ')}"] if row.interval else []
-    parts += [f"± {row.spread} over {row.seeds} seeds"] if row.spread else []
-    return f"{row.number} ({', '.join(parts)})" if parts else str(row.number)
 
 
 def _judge(result: EvalResult) -> str:
