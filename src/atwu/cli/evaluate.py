@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.session import ReferenceModels
     from atwu.judge.verdicts import Claim, Judge, Pair
 
-NEEDS = {"rwku-flavour": "rwku", "task_folder": "task", "task_limit": "task"}
+_NEEDS = {"rwku-flavour": "rwku", "task_folder": "task", "task_limit": "task"}
 """Settings that have no effect without another option."""
 EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
 
@@ -42,7 +42,7 @@ def metric_settings() -> Iterator[CliOption]:
 
     for each in all_settings():
         name, group = each.flag or each.name, f"Settings of {each.metric}" if each.metric else EVALUATION
-        yield CliOption.of(each, name=name, group=group, common=not each.metric, needs=NEEDS.get(name, ""))
+        yield CliOption.of(each, name=name, group=group, common=not each.metric, needs=_NEEDS.get(name, ""))
 
 
 @dataclass(kw_only=True)
