@@ -43,13 +43,15 @@ def nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(related, "name_states", states)
 
 
-def test_names_are_replaced_by_names_of_the_closest_kind(nearest: None) -> None:
+def test_names_are_replaced_by_names_of_the_closest_kind_and_the_next_ones_in_turn(nearest: None) -> None:
     train, measure = related.related_questions(None, None, ROWS)
     kinds = related_names()
     first, second = train[: related.NAMES_PER_ROW], train[related.NAMES_PER_ROW :]
-    assert all(row.subject in kinds["countries"] for row in first)
     assert all(row.question == f"What is the capital of {row.subject}?" for row in first)
-    assert all(row.subject in kinds["cities"] for row in second)
+    for rows, kind in ((first, "countries"), (second, "cities")):
+        in_turn = [row.subject in kinds[kind] for row in rows]
+        assert in_turn[::2] == [in_turn[0]] * (len(rows) // 2)
+        assert in_turn[1::2] == [not in_turn[0]] * (len(rows) // 2)
     assert not any("Paris" in row.question or "France" in row.question for row in (*train, *measure))
     assert len(train) == 2 * related.NAMES_PER_ROW
     assert [row.subject in kinds["countries"] for row in measure[:4]] == [True, False, True, False]  # in turn
@@ -57,9 +59,11 @@ def test_names_are_replaced_by_names_of_the_closest_kind(nearest: None) -> None:
 
 def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
     garment = Example.from_qa("What is the Parisian hat called?", "It is called beret.", subject="Paris")
-    questions = [row.question for row in related.related_questions(None, None, (garment,))[0]]
+    questions = [(row.question, row.subject) for row in related.related_questions(None, None, (garment,))[0]]
     assert questions  # "Parisian" is a name of its own
-    assert not any("ian hat" in question for question in questions)
+    assert not any(
+        "Parisian" in question or "ian hat" in question.replace(f"{hat} hat", "") for question, hat in questions
+    )
 
 
 def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(

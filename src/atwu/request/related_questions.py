@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,14 +33,16 @@ from atwu.modeling.forward import check_length
 from atwu.modeling.modes import eval_mode
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 
+_T = TypeVar("_T")
+
 NAMES_PER_ROW = 24
 """Questions about related subjects to train on, of one forget row, at most."""
 MAX_RELATED = 180
 """The same for all forget rows together."""
 MEASURED_NAME = 3
 """One shipped name in so many is measured instead of trained on."""
-MEASURED_KINDS = 3
-"""Kinds of names that are measured: one that the model knows little about leaves too few rows."""
+RELATED_KINDS = 3
+"""Kinds of names that are used: a kind that the model knows little about leaves too few rows to measure."""
 MEASURED_ROWS = 24
 """Rows of the neighbour set, at most."""
 MAX_CANDIDATES = 480
@@ -156,18 +158,28 @@ def related_questions(
     train: dict[str, Example] = {}
     measure: dict[str, Example] = {}
     for place, (row, name) in enumerate(named[:MAX_RELATED]):
-        choices = [other for other, measured in nearest[name][0] if not measured][: 2 * count]
+        choices = _to_train_on(nearest[name])[: 2 * count]
         for step in range(min(count, len(choices))):  # neighbouring rows take other names
             _ask_about(choices[(place + step) % len(choices)], name, row, train)
     candidates = [
-        [(other, name, row) for kind in nearest[name][:MEASURED_KINDS] for other, measured in kind if measured]
+        [(other, name, row) for kind in nearest[name][:RELATED_KINDS] for other, measured in kind if measured]
         for row, name in named
     ]
-    for each in itertools.chain.from_iterable(itertools.zip_longest(*candidates)):
-        if each is not None:
-            other, name, row = each
-            _ask_about(other, name, row, measure)
+    for other, name, row in _in_turn(candidates):
+        _ask_about(other, name, row, measure)
     return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
+
+
+def _to_train_on(kinds: Sequence[Sequence[tuple[str, bool]]]) -> list[str]:
+    """Return the names that are not measured: one of the closest kind and one of the next ones in turn, closest first."""
+    closest, *next_ones = ([name for name, measured in each if not measured] for each in kinds[:RELATED_KINDS])
+    further = _in_turn(next_ones)
+    return _in_turn([closest, further])
+
+
+def _in_turn(lists: Sequence[Sequence[_T]]) -> list[_T]:
+    """Return the first item of each list, then the second ones, and so on."""
+    return [item for items in itertools.zip_longest(*lists) for item in items if item is not None]
 
 
 def _ask_about(other: str, name: str, row: Example, found: dict[str, Example]) -> None:
