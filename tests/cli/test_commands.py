@@ -158,6 +158,23 @@ def test_wrong_input_ends_with_a_one_line_error_before_anything_is_written(atwu,
     assert not output.with_name("out.incomplete").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (
+            "tokens --data people:tiny:forget --rows 0",
+            2,
+            "--rows 0 prints no row; give --rows 1 or more, or --html FILE",
+        ),
+        ("plan --forget people:tiny:forget --quantize 4bit --device-memory 24GB", 1, "quantize needs LoRA adapters"),
+        ("plan --forget people:tiny:forget --quantize 4bit --lora-r 4 --use-cpu", 2, "needs a CUDA device; .*24GB"),
+    ],
+)
+def test_options_that_do_not_fit_a_command_end_with_a_one_line_error(atwu, target, command, code, message):
+    name, *options = command.split()
+    assert re.search(message, atwu(name, "--model", target, *options, code=code))
+
+
 def test_options_of_finetuning_without_effect_are_refused(atwu, tmp_path):
     given = ("finetune", "--scratch", "people-tiny", "--data", "people:tiny:full", "--output", tmp_path / "out")
     assert "--scratch loads no weights; leave out --dtype." in atwu(*given, "--dtype", "float16", code=2)

@@ -21,6 +21,7 @@ from atwu.cli.shared import (
     terminal,
     warn,
 )
+from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
 READING = "Reading rows"
@@ -85,6 +86,8 @@ class TokensCommand(ReadsRows):
         from atwu.modeling.open_model import open_model
         from atwu.report.heatmap import render_html, render_terminal, score_rows
 
+        if self.rows == 0 and self.html is None:
+            raise UsageError("--rows 0 prints no row; give --rows 1 or more, or --html FILE for the page.")
         self.check()
         scorer = find_scorer(self.model)
         auxiliary = find_auxiliary_models(self.model)
@@ -94,7 +97,7 @@ class TokensCommand(ReadsRows):
         )
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
-        loaded = load_rows(self.data, limit=self.limit if self.html is not None else max(self.rows, 1))
+        loaded = load_rows(self.data, limit=self.limit if self.html is not None else self.rows)
         warn(loaded.warnings)
         scored = score_rows(
             *open_model(self.model, self.loading, device=self.device),

@@ -218,16 +218,21 @@ class PlanCommand(NamesRows):
         )
         from atwu.request.unlearning_request import flags
         from atwu.training.config import UnlearnConfig
-        from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
+        from atwu.training.load_to_train import ModelSource, check_adapter_options, load_checked_tokenizer
 
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
         given = with_method(self.settings, rows) | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
         config = UnlearnConfig(**given)
+        check_adapter_options(config)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
         device, free = config.device.type, float(free_memory(config.device))
         if self.device_memory is not None:
             device, free = "cuda", _bytes(self.device_memory)
+        if config.quantize is not None and device != "cuda":
+            raise UsageError(
+                f"--quantize {config.quantize} needs a CUDA device; give the memory of one, such as --device-memory 24GB."
+            )
         tokenizer = load_checked_tokenizer(source)
         batch = batch_of(rows, kept, config, tokenizer, adds=chooses_method(self.settings))
         say(
