@@ -203,8 +203,10 @@ def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_row
     fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
     check_no_overlap(fine, gone, source="file", why="was in the forget set")
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
-        with pytest.raises(ValueError, match="file: row 1 "):
+        with pytest.raises(ValueError, match=r"file: row 1 was in the forget set \(.*\); leave such rows out"):
             check_no_overlap([row], gone, source="file", why="was in the forget set")
+        with pytest.raises(ValueError, match=r"file: row 2 was in the forget set \(.*\), like 2 more rows; leave"):
+            check_no_overlap([fine[0], row, row, row], gone, source="file", why="was in the forget set")
 
 
 def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(started: Path, tmp_path: Path) -> None:

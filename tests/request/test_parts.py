@@ -203,6 +203,9 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch
     monkeypatch.setattr(retain, "self_generated_answers", lambda *_, **__: ())
     with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
         retain.build_retain(None, None, ())
+    row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.")
+    with pytest.raises(ValueError, match="none of the 1 rows of --corpus is usable"):
+        retain.build_retain(None, None, [row], corpus=[row])
 
 
 def chosen(

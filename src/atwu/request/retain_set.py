@@ -78,10 +78,11 @@ def check_no_overlap(
     found = [place for place, row in enumerate(kept, start=1) if _keys(row)[0] in removed]
     if found:
         first = kept[found[0] - 1]
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        others = len(found) - 1
+        more = f", like {others} more row{'s' * (others > 1)}" if others else ""
         how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
         raise ValueError(
-            f"{source}: row {found[0]}{more} {why} ({(first.question or first.answer)[:60]!r}); leave such rows out of "
+            f"{source}: row {found[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
             f"{option}{how}."
         )
 
@@ -151,8 +152,14 @@ def build_retain(
     ]
     rows = (*neighbours, *own)
     if not rows:
+        unused = (
+            f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu retain build --help`)"
+            if corpus
+            else ""
+        )
         raise ValueError(
-            f"general questions give no retain row (answers are {LEFT_OUT}); give your own rows with --retain or --corpus."
+            f"general questions give no retain row (answers are {LEFT_OUT}){unused}; give other rows with --retain or "
+            "--corpus."
         )
     return rows, counts | {
         "self-generated answers to general questions": len(own),
