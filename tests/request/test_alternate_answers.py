@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from atwu.data.alternates import check_alternates
+from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
 from atwu.methods.recipe import recipe
 from atwu.request import alternate_answers as module
 from atwu.request.alternate_answers import LONGEST, alternate_answers, is_alternate
+from tests.commands import run_here
 
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")
 
@@ -69,6 +71,18 @@ def test_vague_answers_are_written_for_paraphrases_too(asked: Asked) -> None:
         ("Orla Venn's birthplace?", "In Mirrow."),
     ]
     assert all("vague" in text for text, _ in asked)
+
+
+def test_questions_with_and_without_alternates_are_counted(asked: Asked, tmp_path, monkeypatch) -> None:
+    """Each row has one paraphrase: of four questions, the two about Orla get an alternate."""
+    monkeypatch.setattr("atwu.modeling.open_model.open_model", lambda *_: (None, None))
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    paraphrases = ("Orla Venn's birthplace?", "Whose bees are these?")
+    write_rows(rows, [replace(row, paraphrases=(text,)) for row, text in zip((ROW, OTHER), paraphrases, strict=True)])
+    command = ("alternates", "build", "--model", "m", "--forget", rows, "--count", 1, "--attempts", 2)
+    printed = run_here(*command, "--kind", "vague", "--output", output).output
+    assert "2 alternates for 2 of 4 questions\n" in printed
+    assert printed.count("no alternate, write one yourself: ") == 2
 
 
 @pytest.mark.parametrize("method", ["altpo", "relearn"])

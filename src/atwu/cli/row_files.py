@@ -77,7 +77,7 @@ class RetainBuildCommand(_WritesRows):
             *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system
         )
         for name, number in counts.items():
-            say(f"{name:<58}{number:>6}")
+            say(f"{name:<{max(map(len, counts))}}{number:>6}")
         return rows
 
 
@@ -110,17 +110,17 @@ class AlternatesBuildCommand(_WritesRows):
         from atwu.modeling.open_model import open_model
         from atwu.request.alternate_answers import alternate_answers
 
-        forget = open_rows(self.forget)
         rows = alternate_answers(
             *open_model(self.model, self.loading),
-            forget,
+            open_rows(self.forget),
             kind=self.kind,
             count=self.count,
             attempts=self.attempts,
             seed=self.seed,
         )
-        lacking = [row.question for row in rows if row.alternate is None]
-        say(f"{len(rows) - len(lacking)} alternates of {len(forget) - len(lacking)} rows")
+        lacking = dict.fromkeys(row.question for row in rows if row.alternate is None)
+        questions = len({row.question for row in rows})
+        say(f"{len(rows) - len(lacking)} alternates for {questions - len(lacking)} of {questions} questions")
         for question in lacking:
             say(f"no alternate, write one yourself: {question}")
         return rows
