@@ -84,6 +84,13 @@ def test_against_a_second_judge(atwu, server, tmp_path):
         ("judge agreement --data answer.jsonl", 1, r"answer\.jsonl, line 4.*answer"),
         ("judge agreement --data facts.jsonl", 1, r"facts\.jsonl, line 4, column 'facts'"),
         ("judge agreement --data cut.jsonl", 1, r"cut\.jsonl.* line 5"),
+        (
+            "judge agreement --data split.jsonl",
+            1,
+            r"split\.jsonl, line 4, column 'split': expected dev or test, got 'train'",
+        ),
+        ("judge agreement --data none.jsonl", 1, r"none\.jsonl has no cases; give rows with question"),
+        ("judge agreement --judge openai:m --judge-url {url} --max-cost 1", 1, "max_cost.*--judge-price"),
         ("judge agreement --data nowhere.jsonl", 1, r"nowhere\.jsonl"),
         ("judge agreement --split tset", 2, "--split .*dev.*test.*'tset'"),
         ("judge agreement --judge oracle", 1, "'oracle'"),
@@ -95,13 +102,18 @@ def test_against_a_second_judge(atwu, server, tmp_path):
         ("paraphrase --data people:tiny:forget --limit 2 --judge openai:m --output out.csv", 1, r"--output .*\.jsonl"),
         ("paraphrase --data people:tiny:forget --limit 2 --judge offline --output out.jsonl", 1, "'offline'"),
         ("annotate --data rows.jsonl --output out.csv", 1, r"--output .*\.jsonl"),
-        ("annotate --data rows.jsonl --judge oracle --output out.jsonl", 1, "'oracle'.*offline, openai:MODEL"),
-        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 2, "--max-cost.*--judge openai:MODEL"),
+        (
+            "annotate --data rows.jsonl --judge oracle --output out.jsonl",
+            1,
+            "'oracle' names no annotator; use offline,",
+        ),
+        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 2, "--max-cost; it needs --judge openai:MODEL"),
     ],
 )
 def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code, said, atwu, server, tmp_path):
     lines(tmp_path / "rows.jsonl", ROWS)
-    for name, value in (("label", "yes"), ("answer", None), ("facts", "bees")):
+    (tmp_path / "none.jsonl").touch()
+    for name, value in (("label", "yes"), ("answer", None), ("facts", "bees"), ("split", "train")):
         write(tmp_path / f"{name}.jsonl", changes={name: value})
     with write(tmp_path / "cut.jsonl").open("a") as file:
         file.write('{"question": "Where')

@@ -78,7 +78,11 @@ def test_token_counts_are_kept():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        *((body, "not valid JSON") for body in (b"", b"<html>gateway</html>", b'{"choices": [', b"[" * 200_000)),
+        *((body, "not valid JSON") for body in (b"", b'{"choices": [', b"[" * 200_000)),
+        *(
+            (body, "http://127.0.0.1:1/v1 answers with a web page; check --judge-url")
+            for body in (b"<html>", b"\n <!DOC")
+        ),
         *(
             (body, "no message")
             for body in (None, 3, "YES", [], {}, choice(), choice(text="YES"), choice(message="YES"))
@@ -191,7 +195,7 @@ def test_a_date_in_the_future_is_waited_for():
 @pytest.mark.parametrize(
     ("url", "name", "key", "said"),
     [
-        ("localhost:8000/v1", "OPENAI_API_KEY", KEY, "base_url"),
+        ("localhost:8000/v1", "OPENAI_API_KEY", KEY, "--judge-url.*must look like"),
         ("http://orla:gate@h/v1", "OPENAI_API_KEY", KEY, "base_url.*OPENAI_API_KEY"),
         ("http://h/v1?token=gate", "OPENAI_API_KEY", KEY, "base_url"),
         ("http://h/v1", KEY, KEY, "api_key_env"),

@@ -123,7 +123,7 @@ def test_a_row_without_new_paraphrases_is_counted_and_keeps_its_old_ones(reply, 
     rows.append(Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("other",)))
     found = write_paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
     assert [row.paraphrases for row in found.rows] == [("old",), ("Tavi Brook is who?",)]
-    assert (found.incomplete, found.failed) == (1, failed)
+    assert (found.kept, found.incomplete, found.failed) == (1, 1, failed)
 
 
 def test_rows_without_a_question_are_rejected():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scipy.stats import binomtest
 
@@ -43,6 +43,8 @@ def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[L
             kind and split; None: the shipped cases.
     """
     cases = [_case(record, where) for where, record in file_records(path or Path(__file__).with_name("cases.jsonl"))]
+    if not cases:
+        raise ValueError(f"{path} has no cases; give rows with question, reference, answer and label.")
     return tuple(case for case in cases if split in (None, case.split))
 
 
@@ -55,10 +57,11 @@ def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
     facts = row.get("facts") or []
     if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
         raise ValueError(f"{where}, column 'facts': expected a list of texts, got {facts!r}.")
+    split = row.get("split", "test")
+    if split not in get_args(Split):
+        raise ValueError(f"{where}, column 'split': expected dev or test, got {split!r:.60}.")
     claim = Claim(row["question"], row["reference"], row["answer"], tuple(facts))
-    return LabelledCase(
-        claim, row["label"], str(row.get("kind", "unnamed")), "dev" if row.get("split") == "dev" else "test"
-    )
+    return LabelledCase(claim, row["label"], str(row.get("kind", "unnamed")), split)
 
 
 @dataclass(frozen=True, slots=True)

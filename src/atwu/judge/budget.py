@@ -81,7 +81,9 @@ class Budget:
 
     def __init__(self, max_cost: float | None = None, prices: Prices | None = None) -> None:
         if max_cost is not None and prices is None:
-            raise ValueError("max_cost needs prices; give the USD per million input and output tokens of the model.")
+            raise ValueError(
+                "max_cost needs prices; give the USD per million input and output tokens, such as --judge-price 0.25,2."
+            )
         if max_cost is not None and not (math.isfinite(max_cost) and max_cost >= 0):
             raise ValueError(f"max_cost must be 0 or more USD, got {max_cost}; None sets no limit.")
         self.max_cost = max_cost

@@ -99,7 +99,8 @@ def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) 
     defaults = {each.name: each.default for each in fields(options)}
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
     if given:
-        raise UsageError(f"--judge {options.judge} does not use {', '.join(given)}; they need --judge {instead}.")
+        need = "it needs" if len(given) == 1 else "they need"
+        raise UsageError(f"--judge {options.judge} does not use {', '.join(given)}; {need} --judge {instead}.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
@@ -111,7 +112,7 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
     kind, _, model = options.judge.partition(":")
     if kind not in ("openai", "local") or not model:
         offline = "" if what == "model" else "offline, "
-        raise ValueError(f"{options.judge!r} is not a {what}; use {offline}openai:MODEL or local:FOLDER.")
+        raise ValueError(f"{options.judge!r} names no {what}; use {offline}openai:MODEL or local:FOLDER.")
     chat: ChatModel
     if kind == "openai":
         from atwu.judge.client import OpenAIChat

@@ -65,7 +65,7 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     """Parse an address and read the key from the environment."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_name):
         raise ValueError(
-            "api_key_env must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
+            "api_key_env (--judge-key) must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
         )
     url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip().rstrip("/")
     try:
@@ -75,8 +75,9 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
         valid = False
     if not valid or "@" in parts.netloc or parts.query:
         raise ValueError(
-            "base_url must look like http://127.0.0.1:8000/v1, without user, password and query, but the given one does "
-            f"not (it is not shown, since it may contain a password); a key belongs in {key_name}."
+            "base_url (--judge-url or OPENAI_BASE_URL) must look like http://127.0.0.1:8000/v1, without user, password and "
+            "query, but the given one does not (it is not shown, since it may contain a password); a key belongs in "
+            f"{key_name}."
         )
     key = os.environ.get(key_name, "").strip() or None
     if key is None and str(parts.hostname).endswith("api.openai.com"):
@@ -110,6 +111,9 @@ def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
+        if content.lstrip()[:1] == b"<":
+            said = f"{endpoint.url} answers with a web page; check --judge-url (OPENAI_BASE_URL), which usually ends in /v1"
+            return CallFailure(said, maybe_fatal=True, billed=True)
         return CallFailure("the reply is not valid JSON", billed=True)
     body = body if isinstance(body, dict) else {}
     usage = body.get("usage")

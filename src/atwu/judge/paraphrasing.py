@@ -38,6 +38,8 @@ class ParaphrasedRows:
     """Rows with their new paraphrases, in their original order, and counts of rejected candidates."""
 
     rows: tuple[Example, ...]
+    kept: int
+    """New paraphrases of all rows."""
     rejected: Mapping[str, int]
     incomplete: int
     """Rows with fewer new paraphrases than requested."""
@@ -45,10 +47,9 @@ class ParaphrasedRows:
     """Rows without a readable reply; included in `incomplete`."""
 
     def __str__(self) -> str:
-        kept = sum(len(row.paraphrases) for row in self.rows)
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new paraphrases than requested, "
+            f"{self.kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new paraphrases than requested, "
             f"{self.failed} of them because the model gave no readable reply; rows without new paraphrases keep their old "
             "ones."
         )
@@ -80,6 +81,7 @@ def write_paraphrases(
             replace(row, paraphrases=tuple(texts[:count]) or row.paraphrases)
             for row, texts in zip(rows, kept, strict=True)
         ),
+        kept=sum(min(len(texts), count) for texts in kept),
         rejected=dict(rejected.most_common()),
         incomplete=sum(len(texts) < count for texts in kept),
         failed=sum(isinstance(reply, Unscored) for reply in replies),
