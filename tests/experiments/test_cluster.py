@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,15 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.errors import WorkerError
-from atwu.experiments.cluster import RayExecutor, read_files, receive_input, replace_files, run_remotely, write_files
+from atwu.experiments.cluster import (
+    RayExecutor,
+    open_executor,
+    read_files,
+    receive_input,
+    replace_files,
+    run_remotely,
+    write_files,
+)
 from atwu.experiments.executors import Task
 from tests.commands import COMMAND, Started, run_command
 from tests.experiments.tuning.searching import Objective, points, run, search_for
@@ -164,6 +173,16 @@ def test_a_search_runs_on_a_cluster(nodes, tmp_path):
     with RayExecutor(nodes.address, slots=2, say=print) as executor:
         found = run(search, tmp_path / "cluster", Objective(), executor)
     assert points(found) == points(run(search, tmp_path / "here"))  # startup points do not depend on results
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_does_not_answer_is_an_error_at_once(address):
+    """Ray itself is not called: it would wait for minutes."""
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ConnectionError, match=f"no Ray cluster at {address.format(port)}; start one"):
+        open_executor(1, folder=Path(), cluster=address.format(port), say=print)
 
 
 @pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import pytest
+from rich.console import Console
 
 from atwu.evaluation.result import RowValues
 from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.published_comparison import compare_orderings, orderings, outcome_of, published_value
+from atwu.experiments.study.published_comparison import (
+    compare_orderings,
+    comparison_table,
+    orderings,
+    outcome_of,
+    published_value,
+)
 from atwu.report.report_records import Records, RunRecord
 from tests.evaluation.conftest import result_of
 
@@ -63,6 +71,15 @@ def test_extraction_strength_has_the_lower_bound_of_published_tables():
     )
     (pair,) = compare_orderings(records, table)["ES_delta"].pairs
     assert pair.ours[0] == pytest.approx(0.9 - 0.7)
+
+
+def test_no_number_of_the_table_is_cut_off_on_a_narrow_terminal():
+    values = {"extraction_strength_floored": (0.125, 0.25, 0.5, 0.0), "extraction_strength": (0.125, 0.25, 0.5, 0.0)}
+    metrics = ("UQ", "FQ", "RD", "ES_delta")
+    table = PublishedTable("mine", "", (), metrics, {"atwu": dict.fromkeys(metrics, 0.625)}, frozenset())
+    console = Console(width=60, file=io.StringIO())
+    console.print(comparison_table(Records("", {}, (run("atwu", 1, values),)), table))
+    assert "…" not in console.file.getvalue()
 
 
 @pytest.mark.parametrize(

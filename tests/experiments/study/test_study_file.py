@@ -134,7 +134,8 @@ def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
             )
         ),
         ("methods: [npo]\npresets: false", {"presets": "{}"}, r"`presets: false`.*--presets"),
-        ("methods: [wga]", {"presets": "{}/nowhere"}, "preset"),
+        ("methods: [wga]", {"presets": "{}/nowhere"}, "--presets .*/nowhere is not a folder"),
+        ("methods: [wga]", {"presets": "{}"}, "contains no preset"),
         ("methods: [wga]", {"only": ["nope"]}, "'nope'"),
         ("methods: [{label: bad, method: wga, weighting: nosuch}, npo]", {"only": ["npo"]}, "bad: .*'nosuch'"),
     ],
@@ -143,6 +144,22 @@ def test_mistakes_are_named_before_any_run(tmp_path, text, given, said):
     given = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in given.items()}
     with pytest.raises(ValueError, match=said):
         planned(tmp_path, text, **given)
+
+
+@pytest.mark.parametrize(
+    ("study", "given", "said"),
+    [
+        ("headlin", {}, "no study 'headlin'.* Did you mean 'headline'?"),
+        ("headline", {"paraphrases": ["nowhere.jsonl"]}, "--paraphrases nowhere.jsonl is not a file"),
+        ("headline", {"output": "model"}, "model is the folder of a model; choose another --output"),
+    ],
+)
+def test_mistaken_names_and_places_are_named_before_any_run(tmp_path, monkeypatch, study, given, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        plan_study(study, "tiny", **{k: Path(v) if k == "output" else v for k, v in given.items()})
 
 
 @pytest.mark.parametrize("name", library())

@@ -177,8 +177,8 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
     table.add_column("", no_wrap=True)
     for metric in metrics:
         arrow = ARROWS[COMPARED_METRICS[metric][1]]
-        table.add_column(Text(f"{metric}{arrow}\nhere"), justify="right")
-        table.add_column(Text(f"{metric}{arrow}\npublished"), justify="right", style="dim")
+        table.add_column(Text(f"{metric}{arrow}\nhere"), justify="right", overflow="fold")
+        table.add_column(Text(f"{metric}{arrow}\npublished"), justify="right", style="dim", overflow="fold")
     for label in labels:
         cells = []
         for metric in metrics:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import prefix_errors, read_yaml
-from atwu._names import lookup
+from atwu._names import did_you_mean, lookup
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, BenchmarkSetting, find_setting, setting_from
 from atwu.experiments.published import published_table
 from atwu.methods.component_registry import load_plugins
@@ -109,8 +109,9 @@ def read_study(source: str | Path) -> Study:
     if not path.is_file():
         path = BUILT_IN / f"{source}.yaml"
         if not path.is_file():
-            names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
-            raise FileNotFoundError(f"no study {str(source)!r}: not a file and not one of {names}.")
+            names = [entry.stem for entry in sorted(BUILT_IN.glob("*.yaml"))]
+            hint = did_you_mean(source, names)
+            raise FileNotFoundError(f"no study {str(source)!r}: not a file and not one of {', '.join(names)}.{hint}")
     values = _read(path)
     with prefix_errors(path):
         return _study(path.stem, values)

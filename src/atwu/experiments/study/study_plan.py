@@ -139,6 +139,8 @@ def plan(
         raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(there)}.")
     if presets is not None and not study.presets:
         raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
+    if presets is not None and not Path(presets).is_dir():
+        raise ValueError(f"--presets {presets} is not a folder; give one that atwu tune wrote.")
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
             f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
@@ -282,6 +284,8 @@ def plan_study(
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
         chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        if missing := [file for file in paraphrases if not Path(file).is_file()]:
+            raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu paraphrase wrote.")
         if paraphrases:  # with one question per row, the setting does not ask for paraphrases
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
             chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
@@ -289,4 +293,6 @@ def plan_study(
             written = written.with_seeds(seeds)
         folder = output or Path("runs") / f"{written.name}-{chosen.name}"
         check_output_folder(folder)
+        if (folder / "config.json").is_file():
+            raise ValueError(f"{folder} is the folder of a model; choose another --output.")
         return plan(written, chosen, folder, presets=presets, only=only)
