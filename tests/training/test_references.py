@@ -112,7 +112,9 @@ def test_a_method_without_reference_reads_writes_and_loads_nothing(
     monkeypatch.setattr(module, "model_fingerprint", lambda model: 1 / 0)
     monkeypatch.setattr(module, "copy", None)
     said = []
-    trainer = make_trainer(model_folder, tmp_path, method=method, reference=reference, said=said, max_steps=1, warmup_steps=0)
+    trainer = make_trainer(
+        model_folder, tmp_path, method=method, reference=reference, said=said, max_steps=1, warmup_steps=0
+    )
     trainer.train()
     assert (reads, said, files(tmp_path)) == ([], [], [])
     assert not (tmp_path / "cache").exists()
