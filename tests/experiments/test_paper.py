@@ -36,7 +36,9 @@ def test_every_published_table_exists_once():
 
 
 @pytest.mark.parametrize(("table", "command"), STUDIES, ids=[command for _, command in STUDIES])
-def test_every_study_plans_the_published_runs(table, command, tmp_path):
+def test_every_study_plans_the_published_runs(table, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paraphrases.jsonl").write_text("{}\n")
     asked = parsed(StudyRunCommand, shlex.split(command)[3:], name="study run")
     found = plan_study(
         asked.study,
