@@ -36,7 +36,8 @@ class Answers(AnswerCheck):
         return [next((fact for text, fact in model.items() if text in question), "") for question in asked]
 
 
-CHECK = Answers({FORGET: ROWS}, None, None, 0.1)
+NO_ENCODER: Any = None
+CHECK = Answers({FORGET: ROWS}, NO_ENCODER, 0.1)
 
 
 def test_rows_as_written_leak_more_than_any_form() -> None:
@@ -69,7 +70,7 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
             asked.append(prompts)
             return super().ask(model, prompts)
 
-    check = Counted({FORGET: ROWS}, None, None, 0.1)
+    check = Counted({FORGET: ROWS}, NO_ENCODER, 0.1)
     model = {"Fill in the blank: The": "Tokyo or yen"}
     whole = check.find_leak(model)
     assert whole is not None
@@ -87,7 +88,7 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
 
 def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
-    check = AnswerCheck({FORGET: ROWS}, tokenizer, None, 0.1)
+    check = AnswerCheck({FORGET: ROWS}, Encoder(tokenizer), 0.1)
     written = [each.row for each in forms_to_ask(ROWS, ()) if each.form not in OPTION_FORMS]
     tokens = read_tokens(model, Encoder(tokenizer).encode_rows(written, what="rows").rows)
     values = [key_token_probability(*pair) for pair in zip(written, tokens, strict=True)]
@@ -97,12 +98,20 @@ def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkey
         limit = probabilities[place] - 1e-9 if place < len(probabilities) else probabilities[-1]
         monkeypatch.setattr(answer_check, "LIKELY", limit)
         assert check.likely_facts(model) == len(probabilities) - place
+    monkeypatch.setattr(answer_check, "LIKELY", -1.0)
+    shortest = min(len(row.input_ids) for row in Encoder(tokenizer).encode_rows(written, what="rows").rows)
+    fitting = AnswerCheck(
+        {FORGET: ROWS}, Encoder(tokenizer, max_length=shortest - 2), 0.1
+    )  # prompts or answers are cut
+    assert fitting.likely_facts(model) < len(written)
+    monkeypatch.setattr(answer_check, "learned_positions", lambda model: shortest)
+    assert 0 < check.likely_facts(model) < len(written)
 
 
 def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
     store = GenerationStore(tmp_path / "replies.sqlite")
-    check = AnswerCheck({FORGET: ROWS}, tokenizer, None, 0.1, store=store)
+    check = AnswerCheck({FORGET: ROWS}, Encoder(tokenizer), 0.1, store=store)
     check.estimate_seconds(model)
     assert not store.path.exists()
     prompts = [Prompt((Message("user", row.question),)) for row in ROWS]

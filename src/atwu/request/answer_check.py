@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atwu.data.encode import Encoder
+from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import OPTION_FORMS, FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
@@ -18,6 +19,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, gener
 from atwu.evaluation.metrics.key_tokens import key_token_probability, key_token_recall
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall, forms_to_ask
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.forward import learned_positions
 from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
@@ -25,7 +27,7 @@ TIMED_ROWS = 8
 CHECKED_TOGETHER = 64
 """Number of questions in other forms after which a check may end early."""
 LIKELY = 0.2
-"""Key-token probability from which on a fact may show in an answer to a question of a form that is not asked."""
+"""Key-token probability above which a fact may show in an answer to a question of a form that is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class AnswerCheck:
 
     sets: Mapping[str, Sequence[Example]]
     """The forget set, and the same rows with other prompts where there are any, by their names."""
-    tokenizer: Any
-    system: str | None
+    encoder: Encoder
+    """Encodes rows as in training."""
     goal: float
     """Largest key-token recall of greedy answers at which the rows count as forgotten."""
     neighbours: Sequence[Example] = ()
@@ -92,10 +94,18 @@ class AnswerCheck:
         return None
 
     def likely_facts(self, model: Any) -> int:
-        """Return how many of the forget rows, in all forms that list no options, have likely key tokens."""
-        written = forms_to_ask(self.sets[FORGET], self.neighbours)
-        rows = [each.row for each in written if each.form not in OPTION_FORMS]
-        encoded = Encoder(self.tokenizer, system=self.system).encode_rows(rows, what=FORGET).rows
+        """Return how many of the forget rows, in all forms that list no options, have likely key tokens.
+
+        A form that is too long for the model or for `max_length` is left out: training has shorter ones.
+        """
+        longest = min(self.encoder.max_length, learned_positions(model) or self.encoder.max_length)
+        rows, encoded = list[Example](), list[EncodedRow]()
+        for each in forms_to_ask(self.sets[FORGET], self.neighbours):
+            with contextlib.suppress(ValueError):  # the prompt alone is longer
+                row = self.encoder.encode(each.row)
+                if each.form not in OPTION_FORMS and len(row.input_ids) <= longest:
+                    rows.append(each.row)
+                    encoded.append(row)
         read = zip(rows, read_tokens(model, encoded), strict=True)
         return sum((key_token_probability(row, tokens) or 0.0) > LIKELY for row, tokens in read)
 
@@ -116,8 +126,8 @@ class AnswerCheck:
 
     def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
         """Return greedy answers."""
-        asked = [replace(each, messages=with_system(each.messages, self.system)) for each in prompts]
-        generator = TransformersGenerator(model, self.tokenizer)
+        asked = [replace(each, messages=with_system(each.messages, self.encoder.system)) for each in prompts]
+        generator = TransformersGenerator(model, self.encoder.tokenizer)
         return [each.answer for each in generate_all(generator, asked, Decoding(), store=self.store)]
 
 

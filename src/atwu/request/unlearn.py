@@ -222,8 +222,7 @@ def _controller(
         tuple(rows for name, rows in encoded.items() if name not in forget),
         AnswerCheck(
             {name: sets[name] for name in forget},
-            tokenizer,
-            config.system,
+            encoder,
             recall,
             prepared.sets[NEIGHBOURS],
             None if trainer.sharded else GenerationStore(),
