@@ -6,7 +6,6 @@ from huggingface_hub import ModelCard
 
 from atwu.evaluation.columns import FORGET
 from atwu.request.verdict import FORGOTTEN, AnswerPair, RequestVerdict
-from atwu.request.verdict_card import add_verdict
 from atwu.request.verdict_metrics import VerdictMetric
 from atwu.training.model_card import model_card
 
@@ -29,7 +28,7 @@ def test_a_card_has_base_model_verdict_and_model_index(tmp_path: Path) -> None:
     metrics += (VerdictMetric(FORGET, "ROUGE-L", 0.9, None, None, None),)
     verdict = RequestVerdict(FORGOTTEN, "Nothing is left.", metrics, (AnswerPair("Where?", "Kelbury", "K", "?"),), ())
     (tmp_path / "README.md").write_text(model_card(RECORD), encoding="utf-8")
-    add_verdict(tmp_path, verdict, name="unlearned")
+    verdict.add_to_card(tmp_path, name="unlearned")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.base_model == "orla/venn-1b"
     assert card.data.tags == ["atwu", "unlearning"]

@@ -43,7 +43,6 @@ from atwu.request.unlearning_request import (
     flags,
 )
 from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
-from atwu.request.verdict_card import add_verdict
 from atwu.request.verdict_metrics import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
@@ -276,7 +275,7 @@ def _measure_and_decide(
     without_texts(after).write(files.path / "after.json")
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
-    add_verdict(folder.final, verdict, name=folder.path.name)
+    verdict.add_to_card(folder.final, name=folder.path.name)
     return verdict, after
 
 

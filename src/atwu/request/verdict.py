@@ -104,6 +104,30 @@ class RequestVerdict:
         """Write `verdict.json` into a folder."""
         write_json(folder / VERDICT_NAME, dataclasses.asdict(self))
 
+    def add_to_card(self, folder: Path, *, name: str) -> None:
+        """Add the verdict to the model card of a folder, its metrics as the Hub's model index under the name of the model.
+
+        Questions and answers are left out, since cards are published.
+        """
+        import huggingface_hub as hub
+
+        card = hub.ModelCard.load(folder / "README.md")
+        card.data.model_name = name
+        card.data.eval_results = [
+            hub.EvalResult(
+                task_type="text-generation",
+                dataset_type=each.set,
+                dataset_name=SET_NAMES[each.set],
+                metric_type=each.metric.replace(" ", "_"),
+                metric_name=each.metric,
+                metric_value=round(each.after, 4),
+            )
+            for each in self.metrics
+            if each.after is not None
+        ]
+        card.text = f"{card.text.rstrip()}\n\n## Verdict: {self.outcome}\n\n{self.reason}\n"
+        card.save(folder / "README.md")
+
     def text(self) -> str:
         """Return the verdict as plain text, 80 columns wide."""
         out = [
@@ -281,15 +305,19 @@ def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
             if line is None:
                 out.append(label)
                 continue
-            interval = "" if line.low is None or line.high is None else f"[{figure(line.low)}, {figure(line.high)}]"
+            interval = (
+                ""
+                if line.low is None or line.high is None
+                else f"[{short_number(line.low)}, {short_number(line.high)}]"
+            )
             met = "" if line.met is None else "yes*" if line.within_chance else "yes" if line.met else "no"
-            cells = f"{figure(line.before):>7}{figure(line.after):>7}  {interval:<14}{figure(line.limit):>6}"
+            cells = f"{short_number(line.before):>7}{short_number(line.after):>7}  {interval:<14}{short_number(line.limit):>6}"
             cells += f" {met}"
             out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
     return out
 
 
-def figure(value: float | None) -> str:
+def short_number(value: float | None) -> str:
     """Return a number in at most six characters; empty for None."""
     if value is None:
         return ""
