@@ -1,4 +1,4 @@
-"""Parts of a request: key tokens, neighbours, automatic settings, and the text of a verdict."""
+"""Parts of a request: key tokens, rows of a corpus, automatic settings, and the text of a verdict."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from atwu.request.retain_set import (
     FACT_TOKENS,
     GENERATED_TOKENS,
     WHOLE_TOKENS,
+    closest_corpus_rows,
     names,
-    neighbour_rows,
 )
 from atwu.request.unlearn import _next_commands, unlearn
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
@@ -128,7 +128,7 @@ def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     assert key_token_recall(Example.from_qa("?", "…"), "anything") is None
 
 
-def test_neighbours_are_similar_and_never_about_the_subject() -> None:
+def test_rows_of_a_corpus_are_similar_and_never_about_the_subject() -> None:
     forget = [Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")]
     corpus = [
         Example.from_qa("How do engines work?", "They burn fuel."),
@@ -137,7 +137,7 @@ def test_neighbours_are_similar_and_never_about_the_subject() -> None:
         Example.from_qa("where was ORLA venn born", "In Kelbury."),
         Example.from_qa("Where was Tavi Brook born?", "In Mirrow."),
     ]
-    rows, counts = neighbour_rows(forget, corpus, 1)
+    rows, counts = closest_corpus_rows(forget, corpus, 1)
     assert rows == (corpus[1],)
     assert list(counts.values()) == [1, 2, 1]
     assert names(forget) == {"orla", "venn"}

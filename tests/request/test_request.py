@@ -285,7 +285,7 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_self_generated_rows(
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line[-1:].isdigit())
     assert int(counts["retain rows"]) == len(rows)
-    assert int(counts["neighbours from the corpus, close in topic"]) == 30
+    assert int(counts["rows from the corpus, close in topic"]) == 30
     (about,) = (name for name in counts if name.startswith("  left out: they name a subject of the forget set ("))
     assert int(counts[about]) >= 24
     subjects = {row.subject.lower() for row in people("tiny").forget}

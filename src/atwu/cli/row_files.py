@@ -50,9 +50,9 @@ class _WritesRows(NamesRows):
 
 @dataclass(kw_only=True)
 class RetainBuildCommand(_WritesRows):
-    """Build a retain set: neighbours from a corpus, and self-generated answers of the model to general questions.
+    """Build a retain set: the closest rows of a corpus, and self-generated answers of the model to general questions.
 
-    Neighbours are the corpus rows closest to the forget rows in topic that name none of their subjects and repeat none of them.
+    Corpus rows are those closest to the forget rows in topic that name none of their subjects and repeat none of them.
     Questions are shipped; answers are those of the model, whether right or wrong.
 
     Example: atwu retain build --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
@@ -60,9 +60,9 @@ class RetainBuildCommand(_WritesRows):
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
     forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
-    corpus: str | None = rows_option(f"Corpus to select neighbours from: {ROWS_HELP}. Default: no neighbours.", None)
+    corpus: str | None = rows_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None)
     columns: str | None = columns_option()
-    count: int = cli_option("Maximum number of neighbours.", 200, least=1)
+    count: int = cli_option("Maximum number of rows from the corpus.", 200, least=1)
     output: Path = cli_option("JSONL file to write.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     system: str | None = cli_option("System prompt that the model was trained with.", None)

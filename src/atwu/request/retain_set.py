@@ -1,4 +1,7 @@
-"""Build a retain set: neighbours of the forget rows from a corpus, and self-generated answers to general questions."""
+"""Build a retain set: the closest rows of a corpus, and self-generated answers to general questions.
+
+The neighbour set of a request, which is measured and not trained on, is from `related_questions.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who",
 """Words of a subject such as "The Beatles" that occur in nearly every text."""
 
 
-def neighbour_rows(
+def closest_corpus_rows(
     forget: Sequence[Example], corpus: Sequence[Example], count: int
 ) -> tuple[tuple[Example, ...], dict[str, int]]:
     """Return the rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
@@ -53,7 +56,7 @@ def neighbour_rows(
     words = sorted(by, key=lambda word: (-by[word], word))
     named_by = f" ({', '.join(words[:3])}{', ...' if len(words) > 3 else ''})" if words else ""
     return rows, {
-        "neighbours from the corpus, close in topic": len(rows),
+        "rows from the corpus, close in topic": len(rows),
         f"  left out: they name a subject of the forget set{named_by}": about,
         "  left out: they repeat a forget row or another row": repeated,
     }
@@ -129,19 +132,19 @@ def build_retain(
     """Build a retain set.
 
     Args:
-        corpus: rows to select neighbours from; their answers are kept.
-        count: neighbours, at most.
+        corpus: rows to select the closest ones from; their answers are kept.
+        count: rows of the corpus, at most.
         whole: leave out self-generated answers that do not end, instead of cutting them; cut ones only suit a retain loss
             that compares with the original model.
 
     Returns:
-        Neighbours first, then answers to the shipped general questions, then those to common-knowledge questions. And the
+        Rows of the corpus, then answers to the shipped general questions, then those to common-knowledge questions. And the
         numbers of rows in the set and left out, by title.
 
     Raises:
         ValueError: there is no row.
     """
-    neighbours, counts = neighbour_rows(forget, corpus, count) if corpus else ((), {})
+    closest, counts = closest_corpus_rows(forget, corpus, count) if corpus else ((), {})
     longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
     asked = {"general questions": general_questions("kept"), "common knowledge": common_questions("kept")}
     how: dict[str, Any] = {"forget": forget, "whole": whole, "system": system}
@@ -150,7 +153,7 @@ def build_retain(
         for (title, questions), tokens in zip(asked.items(), longest, strict=True)
         for row in self_generated_answers(model, tokenizer, questions, longest=tokens, progress=title, **how)
     ]
-    rows = (*neighbours, *own)
+    rows = (*closest, *own)
     if not rows:
         unused = (
             f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu retain build --help`)"
