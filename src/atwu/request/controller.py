@@ -158,7 +158,7 @@ class AdaptiveController(TrainerCallback):
         progress = max(self.evaluations.remaining(self.history[-2]) - remaining, forgotten)
         slow = measured.step > self.trainer.args.warmup_steps and progress < MIN_PROGRESS <= remaining
         if any(each.leak is not None for each in self.history):
-            if self._patient(control, f"step {measured.step}: better known than the goal"):
+            if not self._end_if_stuck(control, f"step {measured.step}: better known than the goal"):
                 self.say(f"step {measured.step}: better known than the goal; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
@@ -191,7 +191,7 @@ class AdaptiveController(TrainerCallback):
         if leak is None:
             self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
             return
-        if self._patient(control, leak.text):
+        if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
             if self.adapt and lowered and not shrinks and self._within_half(measured):
@@ -199,13 +199,13 @@ class AdaptiveController(TrainerCallback):
             else:
                 self.say(f"{leak.text}; training continues")
 
-    def _patient(self, control: Any, reason: str) -> bool:
-        """Whether training goes on; end it if leaks have not become smaller for some evaluations."""
+    def _end_if_stuck(self, control: Any, reason: str) -> bool:
+        """End training if leaks have not become smaller for some evaluations; return whether it ends."""
         leaks = [math.inf if each.leak is None else each.leak for each in self.history]
-        if sum(map(math.isfinite, leaks)) < MAX_AT_GOAL and leaks[::-1].index(min(leaks)) < PATIENCE:
-            return True
-        self._end(control, reason)
-        return False
+        stuck = sum(map(math.isfinite, leaks)) >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE
+        if stuck:
+            self._end(control, reason)
+        return stuck
 
     def _within_half(self, measured: EvaluationRecord) -> bool:
         """Whether less than half of the retain limit is used, so that the learning rate may rise."""
