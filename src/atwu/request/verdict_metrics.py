@@ -116,18 +116,6 @@ def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, f
     return row_resampler(split, rows).mean(rows.metrics[name]).interval(within)
 
 
-def lower_bound_of_rows(result: EvalResult, split: str, name: str) -> float | None:
-    """Return the lower end of the interval of a metric over these rows, whoever they are about; None without values.
-
-    Whether a model knows these very facts does not depend on how few subjects they have.
-    """
-    rows = result.rows.get(split)
-    if rows is None or name not in rows.metrics:
-        return None
-    found = resampler(split, rows.ids).mean(rows.metrics[name])
-    return (found.interval() or (found.value, found.value))[0]
-
-
 def upper_percentile(result: EvalResult, split: str, name: str) -> float | None:
     """Return the upper 95 % percentile of the bootstrap draws of a metric; None without values.
 
@@ -211,13 +199,19 @@ def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, de
 
 
 def clearly_known(original: EvalResult) -> bool:
-    """Whether the original model knows forget rows significantly better than holdout rows."""
+    """Whether the original model knows forget rows significantly better than holdout rows.
+
+    Rows are resampled, not subjects: whether a model knows these very facts does not depend on how few subjects they have.
+    """
+    rows = original.rows.get(FORGET)
     for name in DECISIVE_METRICS:
-        value, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
-        if value is None or limit is None:
+        low, limit = metric_value(original, FORGET, name), holdout_limit(original, name)
+        if low is None or limit is None:
             continue
-        low = lower_bound_of_rows(original, FORGET, name)
-        if (value if low is None else low) > limit:
+        if rows is not None and name in rows.metrics:
+            found = resampler(FORGET, rows.ids).mean(rows.metrics[name])
+            low = (found.interval() or (found.value, found.value))[0]
+        if low > limit:
             return True
     return False
 
