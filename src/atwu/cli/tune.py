@@ -74,7 +74,7 @@ class TuneCommand:
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.tuning.trials import masked
+        from atwu.experiments.tuning.run_search import masked
         from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 
         tuning = plan_tuning(

@@ -1,4 +1,4 @@
-"""Check and define a search, and run one of its points. `trials.py` runs them all.
+"""Check and define a search, and run one of its points. `run_search.py` runs them all.
 
 A trial unlearns, computes the metrics of the objective, keeps the numbers and deletes the weights. Runs that destroy the
 model are stopped early and pruned: if the loss is not finite, or the retain loss is worse than that of uniform guessing.

@@ -29,6 +29,7 @@ from atwu.experiments.experiment_run import RunContext, run_config
 from atwu.experiments.study.study_file import Variant, read_study
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models, prepare_models
+from atwu.experiments.tuning.run_search import open_storage, run_search, storage_place
 from atwu.experiments.tuning.search import OBJECTIVES, Search, SearchResult, objective_name
 from atwu.experiments.tuning.trial import (
     check_search,
@@ -37,7 +38,6 @@ from atwu.experiments.tuning.trial import (
     search_definition,
     stop_if_destroyed,
 )
-from atwu.experiments.tuning.trials import open_storage, run_search, storage_place
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
