@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atwu.cli.cli_options import CliOption, cli_option, parsed, settings
+from atwu.cli.cli_options import CliOption, cli_option, listed_options, parse_command
 from atwu.errors import UsageError
 from tests.commands import run_here
 
@@ -47,11 +47,11 @@ class Keep:
     flower: list[str] | None = cli_option("What they like; 95 % of all.", None)
     config: Path | None = cli_option("YAML.", None)
     hive: Hive
-    settings: dict[str, Any] = settings(lambda: OPTIONS)
+    settings: dict[str, Any] = listed_options(lambda: OPTIONS)
 
 
 def keep(*words: str) -> Keep:
-    return parsed(Keep, words, name="keep")
+    return parse_command(Keep, words, name="keep")
 
 
 def test_arguments_become_fields_of_the_dataclass():

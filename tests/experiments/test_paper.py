@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from atwu.cli.cli_options import parsed
+from atwu.cli.cli_options import parse_command
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.tune import TuneCommand
 from atwu.experiments.published import published_table, published_tables
@@ -39,7 +39,7 @@ def test_every_published_table_exists_once():
 def test_every_study_plans_the_published_runs(table, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "paraphrases.jsonl").write_text("{}\n")
-    asked = parsed(StudyRunCommand, shlex.split(command)[3:], name="study run")
+    asked = parse_command(StudyRunCommand, shlex.split(command)[3:], name="study run")
     found = plan_study(
         asked.study,
         asked.setting,
@@ -91,7 +91,7 @@ def test_scorers_on_frozen_models_train_as_published(tmp_path):
 
 def test_the_search_has_the_published_definition(tmp_path):
     (command,) = re.findall(r"`(atwu tune [^`]*)`", PAGE)
-    asked = parsed(TuneCommand, shlex.split(command)[2:], name="tune")
+    asked = parse_command(TuneCommand, shlex.split(command)[2:], name="tune")
     tuning = plan_tuning(
         asked.method,
         setting=asked.setting,

@@ -13,7 +13,7 @@ from typing import Any
 
 from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
-from atwu.cli.cli_options import parsed
+from atwu.cli.cli_options import parse_command
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.train import FinetuneCommand, UnlearnCommand
 from atwu.cli.tune import TuneCommand, _setting
@@ -175,7 +175,7 @@ def check_config(config: Any) -> None:
 
 
 def read_settings(path: Path) -> None:
-    command = parsed(
+    command = parse_command(
         UnlearnCommand,
         ["--model", "m", "--forget", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)],
         name="unlearn",
@@ -188,7 +188,7 @@ def read_settings(path: Path) -> None:
 
 def read_finetune(path: Path) -> None:
     words = ["--model", "m", "--data", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)]
-    command = parsed(FinetuneCommand, words, name="finetune")
+    command = parse_command(FinetuneCommand, words, name="finetune")
     with prefix_errors(path):
         config = FinetuneConfig(**command.settings)
     check_config(config)
@@ -217,7 +217,7 @@ def flags(folder: Path, random: Random) -> Path:
 
 def read_flags(path: Path) -> None:
     words = json.loads(path.read_text())
-    command = parsed(
+    command = parse_command(
         UnlearnCommand, ["--model", "m", "--forget", "f", "--output", str(path.parent / "out"), *words], name="unlearn"
     )
     check_config(UnlearnConfig(**command.settings))
@@ -279,7 +279,9 @@ def read_both(path: Path) -> None:
 
 def read_set(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
-    command = parsed(TuneCommand, ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"], name="tune")
+    command = parse_command(
+        TuneCommand, ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"], name="tune"
+    )
     tuning = plan_tuning(
         command.method, setting=command.setting, options=dict(_setting(each) for each in command.fixed)
     )
@@ -289,7 +291,7 @@ def read_set(path: Path) -> None:
 
 def read_seeds(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
-    parsed(StudyRunCommand, ["headline", "--seeds", text], name="study run")
+    parse_command(StudyRunCommand, ["headline", "--seeds", text], name="study run")
 
 
 def as_text(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 from atwu._file_reading import printable
 from atwu._interrupts import remove_handlers, set_command_name, set_finished
 from atwu._names import did_you_mean
-from atwu.cli.cli_options import parsed
+from atwu.cli.cli_options import parse_command
 from atwu.cli.shared import stand_out
 from atwu.errors import AtwuError, UsageError
 
@@ -126,7 +126,7 @@ def run_cli(words: Sequence[str]) -> None:
     set_command_name(name, then=then if name in RESUMABLE else "")
     try:
         if name in COMMANDS:
-            parsed(_command(name), rest, name=name).run()
+            parse_command(_command(name), rest, name=name).run()
             set_finished()
         else:
             _without_command(name, rest)

@@ -2,7 +2,7 @@
 
 A command is a dataclass with a method `run`; its docstring is its help. Field metadata: `group` (heading in the help), `common`
 (False: shown by --help-all only), `alias` (further flags), `flag` (another name than the field's), `positional`, and fields of
-`Option` such as `help`. A nested dataclass adds its fields. A field made by `settings` takes options from a list.
+`Option` such as `help`. A nested dataclass adds its fields. A field made by `listed_options` takes options from a list.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def cli_option(help: str, default: Any = MISSING, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, **more})
 
 
-def settings(options: Callable[[], Iterable[CliOption]]) -> Any:
+def listed_options(options: Callable[[], Iterable[CliOption]]) -> Any:
     """Declare a field that receives those of these options that were given, as a dict."""
     return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(options()))})
 
@@ -92,8 +92,8 @@ def cli_options_of(
     return found
 
 
-def built(source: type, given: Mapping[str, Any]) -> Any:
-    """Build an object of the dataclass from given values; nested dataclasses take theirs."""
+def build_command(source: type, given: Mapping[str, Any]) -> Any:
+    """Build a command, or a dataclass nested in one, from given values."""
     hints = hints_of(source)
     values: dict[str, Any] = {}
     left = dict(given)
@@ -102,7 +102,7 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
             names = [option.name for option in cli_options_of(nested)]
-            values[each.name] = built(nested, {name: left.pop(name) for name in names if name in left})
+            values[each.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
         elif "options" in each.metadata:
             values[each.name] = left  # what no other field takes, once the loop is over
         elif name in left:
@@ -115,7 +115,7 @@ def values_of(command: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(command, name) for name in names}
 
 
-def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
+def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
     """Parse a command, a dataclass, from arguments and the YAML given with --config; flags override the YAML."""
     help_flags = {"-h", "--help", "--help-all"}.intersection(words)
     if help_flags:
@@ -146,7 +146,7 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
     if missing:
         hint = "; pass as flags or in the --config file" if "config" in by_name else ""
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
-    return built(command, given)
+    return build_command(command, given)
 
 
 def help_text(command: type, *, name: str, everything: bool = False) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, cli_option, settings
+from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, cli_option, listed_options
 from atwu.cli.shared import (
     DEVICE,
     ROWS_HELP,
@@ -98,7 +98,7 @@ class EvaluateCommand(NamesRows):
     limit: int | None = cli_option(
         "Maximum number of rows per set, evenly spaced. Default: all rows.", None, least=1, group=EVALUATION
     )
-    settings: dict[str, Any] = settings(metric_settings)
+    settings: dict[str, Any] = listed_options(metric_settings)
     judging: EstimatedJudgeOptions
     backend: str = cli_option(
         "Backend that generates answers.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from atwu._file_reading import prefix_errors
 from atwu._interrupts import set_finished
-from atwu.cli.cli_options import cli_option, read_config, settings, values_of
+from atwu.cli.cli_options import cli_option, listed_options, read_config, values_of
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
 from atwu.cli.train_options import HARDWARE, PARTS, finetune_options, unlearn_options
 from atwu.errors import UsageError
@@ -98,7 +98,7 @@ class UnlearnCommand(NamesRows):
         group=HARDWARE,
     )
     strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False)
-    settings: dict[str, Any] = settings(unlearn_options)
+    settings: dict[str, Any] = listed_options(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
@@ -160,7 +160,7 @@ class FinetuneCommand(NamesRows):
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None)
-    settings: dict[str, Any] = settings(finetune_options)
+    settings: dict[str, Any] = listed_options(finetune_options)
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
@@ -202,7 +202,7 @@ class PlanCommand(NamesRows):
     device_memory: str | None = cli_option(
         "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
     )
-    settings: dict[str, Any] = settings(unlearn_options)
+    settings: dict[str, Any] = listed_options(unlearn_options)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
