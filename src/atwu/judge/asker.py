@@ -91,10 +91,10 @@ class Asker:
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: A reply cannot be stored; nothing more is sent.
         """
-        call = _Call(self, requests, parse)
-        answers = call.answers(lambda missing: call.send(missing, description))
+        asked = _AskedRequests(self, requests, parse)
+        answers = asked.answers(lambda missing: asked.send(missing, description))
         failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
-        if call.stopped:
+        if asked.stopped:
             raise BudgetReachedError(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=len(failed))
         if len(failed) < len(answers):
             self._answered.set()
@@ -107,7 +107,7 @@ class Asker:
     ) -> tuple[list[_T | None], list[ChatRequest]]:
         """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
         missing: list[ChatRequest] = []
-        answers = _Call(self.with_new_counters(), requests, parse).answers(missing.extend)
+        answers = _AskedRequests(self.with_new_counters(), requests, parse).answers(missing.extend)
         return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CostEstimate:
@@ -119,8 +119,8 @@ class Asker:
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
 
-class _Call(Generic[_T]):
-    """One call of `ask`, with the replies known so far."""
+class _AskedRequests(Generic[_T]):
+    """The requests of one call of `ask`, with the replies known so far."""
 
     def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> None:
         self._asker, self._requests, self._parse = asker, requests, parse

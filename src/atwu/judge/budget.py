@@ -1,4 +1,4 @@
-"""Cost of calls in USD: prices given by the user, estimates before anything is sent, and a spending limit.
+"""Cost of calls in USD: prices given by the user, estimates before anything is sent, and a limit that `asker.py` keeps.
 
 Tokens of unsent texts are estimated at 4 bytes of UTF-8 per token; a reply counts with its token limit.
 """

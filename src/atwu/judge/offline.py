@@ -20,10 +20,10 @@ from atwu.judge.rules.stance import (
     alternatives,
     contradicts_itself,
     given_to_another,
-    is_gibberish,
     is_refusal,
     is_replaced,
     polarity,
+    repeats_words,
     without_loops,
 )
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
@@ -68,7 +68,7 @@ def _judge(claim: Claim) -> Verdict:
     answer = without_loops(words_of(text))
     if not answer:
         return Verdict(False, "no words")
-    if is_gibberish(answer):
+    if repeats_words(answer):
         return Verdict(False, "unreadable: repeats the same words")
     if (verdict := polarity(claim, answer)) is not None:
         return verdict
@@ -113,6 +113,6 @@ def _rating(instruction: str, answer: str) -> float:
         variety**2
         * min(1.0, readable / 0.8)
         * (1.0 - max(0.0, commonest - 0.2))
-        * (0.3 if is_gibberish(words) else 1.0)
+        * (0.3 if repeats_words(words) else 1.0)
     )
     return round(1.0 + 9.0 * fluent * (0.5 + 0.25 * length + 0.25 * min(1.0, 2 * overlap)), 2)

@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateCol
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.stance import is_gibberish, is_refusal
+from atwu.judge.rules.stance import is_refusal, repeats_words
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
@@ -54,7 +54,7 @@ def is_broken(reply: str) -> bool:
         return True
     readable = sum(char.isalnum() or char.isspace() for char in reply) / len(reply)
     stutters = any(not _LINE.fullmatch(found[0]) for found in _STUTTER.finditer(reply))
-    return readable < _READABLE or stutters or is_gibberish(words)
+    return readable < _READABLE or stutters or repeats_words(words)
 
 
 def repeated_ngrams(text: str, n: int = 4) -> float:

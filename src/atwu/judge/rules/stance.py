@@ -67,7 +67,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
     return kept
 
 
-def is_gibberish(words: Sequence[Word]) -> bool:
+def repeats_words(words: Sequence[Word]) -> bool:
     """Return whether a text consists mostly of a few words, or repeats words directly."""
     if len(words) < 5:
         return False
