@@ -1,4 +1,4 @@
-"""Means and bootstrap intervals of the metrics of one model.
+"""Means of row values with their bootstrap draws (`intervals.py`), of one model and of those it is compared with.
 
 All models measured on the same rows share the resampled rows.
 """

@@ -13,7 +13,7 @@ from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, Column, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import loss_score
-from atwu.evaluation.metrics.memorization import exact_memorization, memorized_share
+from atwu.evaluation.metrics.memorization import exact_memorization, row_exact_memorization
 
 
 def loss_perplexity(loss: FloatArray) -> FloatArray:
@@ -71,7 +71,7 @@ class KnowUnDo(Metric):
 
     def record(self) -> None:
         for split, column in {FORGET: "unlearn_success", RETAIN: "retention_success"}.items():
-            shares = map(memorized_share, self.session.tokens(split))
+            shares = map(row_exact_memorization, self.session.tokens(split))
             percent = [None if share is None else 100 * (1 - share if split == FORGET else share) for share in shares]
             self.record_column(split, column, percent)
         self.record_tokens(answer_loss=lambda _, read: loss_score(read.logps[read.content]))

@@ -139,18 +139,18 @@ class Memorization(Metric):
 
     def record(self) -> None:
         self.record_tokens(
-            extraction_strength=lambda _, read: strength(read),
-            extraction_strength_floored=lambda _, read: strength(read, floor=True),
-            exact_memorization=lambda _, read: memorized_share(read),
+            extraction_strength=lambda _, read: row_extraction_strength(read),
+            extraction_strength_floored=lambda _, read: row_extraction_strength(read, floor=True),
+            exact_memorization=lambda _, read: row_exact_memorization(read),
             probability=lambda _, read: answer_probability(read.logps),
         )
 
 
-def strength(row: TokenRow, *, floor: bool = False) -> float | None:
+def row_extraction_strength(row: TokenRow, *, floor: bool = False) -> float | None:
     """Return the extraction strength of a row; None if its answer has no tokens."""
     return extraction_strength(row.predictions[row.content], row.targets[row.content], floor=floor)
 
 
-def memorized_share(row: TokenRow) -> float | None:
+def row_exact_memorization(row: TokenRow) -> float | None:
     """Return the exact memorization of a row; None if its answer has no tokens."""
     return exact_memorization(row.predictions[row.content], row.targets[row.content])

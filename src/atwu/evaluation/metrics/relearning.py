@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metric import MetricSetting
-from atwu.evaluation.metrics.memorization import strength
+from atwu.evaluation.metrics.memorization import row_extraction_strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
 from atwu.evaluation.questions import labelled_parts, says
 
@@ -239,7 +239,7 @@ class Relearning(WeightAttack):
         """Train, then record the extraction strength of the training rows."""
         with training:
             read = self.session.read(rows, label="read relearned rows")
-            self._learned.append(fmean(strength(row) or 0.0 for row in read))
+            self._learned.append(fmean(row_extraction_strength(row) or 0.0 for row in read))
             yield
 
 

@@ -21,7 +21,7 @@ from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, in_percent
 from atwu.evaluation.metric import JudgedMetric
 from atwu.evaluation.metrics.judge_scores import worst
-from atwu.evaluation.metrics.memorization import extraction_strength, strength
+from atwu.evaluation.metrics.memorization import extraction_strength, row_extraction_strength
 from atwu.evaluation.questions import claim, question_prompts
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class WeightAttack(JudgedMetric):
                     label=f"generate@{name}",
                     generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
                 )
-            strengths = dict(zip(indices, map(strength, read), strict=True))
+            strengths = dict(zip(indices, map(row_extraction_strength, read), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
                 [claim(row, answers[prompt]) for prompt in prompts[index]] if index in strengths else []
