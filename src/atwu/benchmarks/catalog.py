@@ -1,4 +1,7 @@
-"""Every benchmark: how it and its rows are named and loaded, its size and licence, what it measures, and where its data are."""
+"""Every benchmark: how it and its rows are named and loaded, its size and licence, what it measures, and where its data are.
+
+A new one is an entry here and a file with its two functions, such as `wmdp.py`. Own row files need none (`OwnRows`).
+"""
 
 from __future__ import annotations
 

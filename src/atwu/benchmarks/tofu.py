@@ -24,8 +24,8 @@ _Table = Sequence[Record]
 FORGET_SPLITS = ("forget01", "forget05", "forget10")
 RETAIN_SPLITS = ("retain99", "retain95", "retain90")
 HOLDOUT_SPLITS = ("holdout01", "holdout05", "holdout10")
-KEPT_SPLITS = ("real_authors", "world_facts")
-TOFU_SPLITS = ("full", *FORGET_SPLITS, *RETAIN_SPLITS, *HOLDOUT_SPLITS, "retain_perturbed", *KEPT_SPLITS)
+REAL_WORLD_SPLITS = ("real_authors", "world_facts")
+TOFU_SPLITS = ("full", *FORGET_SPLITS, *RETAIN_SPLITS, *HOLDOUT_SPLITS, "retain_perturbed", *REAL_WORLD_SPLITS)
 
 ROWS_PER_AUTHOR = 20
 """Number of rows per author; they are consecutive."""
@@ -75,7 +75,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     readers = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
-        **dict.fromkeys(KEPT_SPLITS, _real_world),
+        **dict.fromkeys(REAL_WORLD_SPLITS, _real_world),
     }
     table, checked, warnings = tables.table(split), [_counted(split, tables)], list[str]()
     rows = tuple(readers.get(split, _retain)(split, table, tables, checked, warnings))
@@ -94,13 +94,15 @@ def tofu_benchmark(name: str) -> Benchmark:
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
     retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
-    available = [each for each in (holdout, *KEPT_SPLITS) if tables.has(each)]
+    available = [each for each in (holdout, *REAL_WORLD_SPLITS) if tables.has(each)]
     loaded = {each: tofu_rows(f"tofu:{each}", tables=tables) for each in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     sentences = [sentence for found in loaded.values() for sentence in (*found.checked, *found.warnings)]
-    sentences += [f"{each} is not available: skipped" for each in (holdout, *KEPT_SPLITS) if each not in available]
+    sentences += [
+        f"{each} is not available: skipped" for each in (holdout, *REAL_WORLD_SPLITS) if each not in available
+    ]
     sentences.append(
         f"evaluated: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
         "retain rows"
@@ -115,7 +117,7 @@ def tofu_benchmark(name: str) -> Benchmark:
         retain=measured_retain,
         pool=pool,
         holdout=loaded[holdout].rows if holdout in loaded else (),
-        extra_retain={each: loaded[each].rows for each in KEPT_SPLITS if each in loaded},
+        extra_retain={each: loaded[each].rows for each in REAL_WORLD_SPLITS if each in loaded},
         checked=tuple(dict.fromkeys(sentences)),
     )
 
