@@ -322,15 +322,7 @@ def short_number(value: float | None) -> str:
     if value is None:
         return ""
     size = abs(value)
-    return (
-        f"{value:.3f}"
-        if size < 10
-        else f"{value:.1f}"
-        if size < 1000
-        else f"{value:.0f}"
-        if size < 1e5
-        else f"{value:.0e}"
-    )
+    return f"{value:.0e}" if size >= 1e5 else f"{value:.{3 if size < 10 else 1 if size < 1000 else 0}f}"
 
 
 def next_lines(steps: Sequence[str]) -> list[str]:

@@ -93,7 +93,7 @@ class VerdictMetric:
 
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:
-    """Return the bootstrap resampler of a set."""
+    """Return the bootstrap resampler of a set: of its subjects, or of the rows about a single one."""
     return resampler(split, rows.subjects if len(set(rows.subjects)) > 1 else rows.ids)
 
 
