@@ -1,5 +1,6 @@
 """Turn a dataclass into the options of a command, parse its arguments, and print its help: a field is one option or YAML key.
 
+Fields become `CliOption`s (`cli_options_of`), these arguments of argparse (`_add_all`), the values a command (`build_command`).
 A command is a dataclass with a method `run`; its docstring is its help. Field metadata: `group` (heading in the help), `common`
 (False: shown by --help-all only), `alias` (further flags), `flag` (another name than the field's), `positional`, and fields of
 `Option` such as `help`. A nested dataclass adds its fields. A field made by `listed_options` takes options from a list.

@@ -1,4 +1,4 @@
-"""Figures of a report: drawn from `Records` in one style, saved as PDF and SVG, or embedded in a page."""
+"""Figures of a report, saved as PDF and SVG or embedded in a page; token weights are text in colour (`heatmap.py`)."""
 
 from __future__ import annotations
 
