@@ -35,9 +35,7 @@ from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootst
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
-from atwu.methods.weightings import learned
-from atwu.methods.weightings import model_based as live
-from atwu.methods.weightings import precomputed as fixed
+from atwu.methods.weightings import learned, model_based, precomputed
 
 logger = logging.getLogger(__name__)
 
@@ -45,21 +43,21 @@ ComponentKind = Literal["weighting", "forget loss"]
 """Kinds of component that may be plain functions."""
 
 WEIGHTINGS: dict[str, type[Weighting]] = {
-    "uniform": live.Uniform,
-    "saturation": live.Saturation,
-    "importance": live.Importance,
-    "satimp": live.SatImp,
-    "entropy": live.Entropy,
-    "logprob_mask": fixed.LogprobMask,
-    "model_difference": fixed.ModelDifference,
-    "ngram_difference": fixed.NgramDifference,
-    "nouns": fixed.Nouns,
-    "rarity": fixed.Rarity,
-    "word_rarity": fixed.WordRarity,
-    "rare_nouns": fixed.RareNouns,
-    "key_token_model": fixed.KeyTokenModel,
-    "key_tokens": fixed.KeyTokenWeights,
-    "labels": fixed.Labels,
+    "uniform": model_based.Uniform,
+    "saturation": model_based.Saturation,
+    "importance": model_based.Importance,
+    "satimp": model_based.SatImp,
+    "entropy": model_based.Entropy,
+    "logprob_mask": precomputed.LogprobMask,
+    "model_difference": precomputed.ModelDifference,
+    "ngram_difference": precomputed.NgramDifference,
+    "nouns": precomputed.Nouns,
+    "rarity": precomputed.Rarity,
+    "word_rarity": precomputed.WordRarity,
+    "rare_nouns": precomputed.RareNouns,
+    "key_token_model": precomputed.KeyTokenModel,
+    "key_tokens": precomputed.KeyTokenWeights,
+    "labels": precomputed.Labels,
     "scorer": learned.LearnedScores,
 }
 
@@ -106,12 +104,6 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "none": None,
 }
 
-_PLAIN: dict[ComponentKind, tuple[dict[str, Any], type[Component], str, tuple[str, ...]]] = {
-    "weighting": (WEIGHTINGS, Weighting, "weights", ("logps", "mask")),
-    "forget loss": (FORGET_LOSSES, ForgetLoss, "values", ("logps", "mask", "weights", "ref_logps")),
-}
-"""Kind -> its table, base class, method that a plain function replaces, and arguments that the function may take."""
-
 PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
     "kl": divergence.PreserveKL,
     "nll": likelihood.PreserveNLL,
@@ -123,6 +115,12 @@ REPLACEMENT_LOSSES: dict[str, type[ReplacementLoss] | None] = {
     "alternative": replacement.LearnAlternative,
     "none": None,
 }
+
+_PLAIN: dict[ComponentKind, tuple[dict[str, Any], type[Component], str, tuple[str, ...]]] = {
+    "weighting": (WEIGHTINGS, Weighting, "weights", ("logps", "mask")),
+    "forget loss": (FORGET_LOSSES, ForgetLoss, "values", ("logps", "mask", "weights", "ref_logps")),
+}
+"""Kind -> its table, base class, method that a plain function replaces, and arguments that the function may take."""
 
 
 def component_options() -> dict[str, ComponentOption]:
