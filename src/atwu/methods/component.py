@@ -292,8 +292,8 @@ class PreserveLoss(Loss):
 
         δ · Σ_t (1 - w_t / max_s w_s) · ℓ_t / T,
 
-    the maximum taken within the answer, so that the scale of the weights does not matter and the token with the largest
-    weight is free to change, with ℓ_t the value at token t and T the number of answer tokens.
+    with ℓ_t the value at token t. The maximum is taken within the answer, so that the token with the largest weight is free
+    to change; the sum and T, the number of tokens, are of all forget answers of the optimizer step (`micro_batch_loss`).
     """
 
     preserve_weight: float = number(
@@ -304,7 +304,7 @@ class PreserveLoss(Loss):
     )
 
     def values(self, out: TokenOutputs) -> Tensor:
-        """Loss per token before its weight, shape (batch, tokens)."""
+        """Compute ℓ_t of each token, shape (batch, tokens)."""
         raise NotImplementedError
 
 

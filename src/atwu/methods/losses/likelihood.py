@@ -46,7 +46,7 @@ class MaskedGradientAscent(GradientAscent):
 
 
 class SatGA(ForgetLoss):
-    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
+    """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten; WGA (Wang et al. 2025, eq. 9) with w = 1.
 
     The factor `p^beta` is a constant in the gradient. With gradient through it, the loss has its minimum at
     p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
