@@ -40,8 +40,8 @@ class LossTerms:
     """Whether the weights are learned scores."""
 
     @property
-    def reference(self) -> Tensor:
-        """`ref_logps`, for a loss that needs them."""
+    def reference_logps(self) -> Tensor:
+        """`ref_logps`, for a loss that needs `reference_logps`."""
         assert self.ref_logps is not None
         return self.ref_logps
 

@@ -59,9 +59,9 @@ class UnlearningLoss:
     """Weights combined with the learned scores, one per token; None unless two weightings are combined and one is learned."""
     outputs: TokenOutputs
     """Output of the forward pass for the forget rows."""
-    kept: Tensor | None = None
+    without_forget: Tensor | None = None
     """`loss` without its first term, a scalar; None if there is no other."""
-    retain_rows: Tensor | None = None
+    retain_per_row: Tensor | None = None
     """Sum of the retain loss over the tokens of each retain row, without gradient, shape (retain rows,); None without one."""
 
     @property
@@ -129,8 +129,8 @@ def micro_batch_loss(
         rows=counts.forget_rows,
         selected=counts.selected,
     )
-    weighted, kept = recipe.factors.forget_weight * forget_term, list[Tensor]()
-    retain_term = preserve_term = replacement_term = retain_rows = None
+    weighted, others = recipe.factors.forget_weight * forget_term, list[Tensor]()
+    retain_term = preserve_term = replacement_term = retain_per_row = None
     if retain_loss is not None:
         retain, against = outs["retain"], outs.get("retain_alternate")
         values = (
@@ -138,7 +138,7 @@ def micro_batch_loss(
             if against is None
             else retain_loss.values_against(retain, against)
         )
-        retain_rows = values.detach() if values.dim() == 1 else (values.detach() * retain.mask).sum(1)
+        retain_per_row = values.detach() if values.dim() == 1 else (values.detach() * retain.mask).sum(1)
         retain_term = reduced(
             values,
             retain.mask,
@@ -149,20 +149,20 @@ def micro_batch_loss(
         )
         if forget_loss.balanced and torch.is_grad_enabled():
             weighted = weighted * _norm_ratio((retain_term, retain), (forget_term, out))
-        kept.append(recipe.factors.retain_weight * retain_term)
+        others.append(recipe.factors.retain_weight * retain_term)
     if preserve_loss is not None:
         forget_weights = weights.detach()
         largest = forget_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(forget_weights.dtype).tiny)
         preserve_term = token_mean(
             (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
-        kept.append(preserve_loss.preserve_weight * preserve_term)
+        others.append(preserve_loss.preserve_weight * preserve_term)
     if (replacement_loss := recipe.replacement_component) is not None:
         other = outs["alternate"]
         replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
-        kept.append(replacement_loss.replacement_weight * replacement_term)
+        others.append(replacement_loss.replacement_weight * replacement_term)
     return UnlearningLoss(
-        sum(kept, start=weighted),
+        sum(others, start=weighted),
         forget_term,
         retain_term,
         preserve_term,
@@ -171,8 +171,8 @@ def micro_batch_loss(
         terms,
         factor,
         out,
-        sum(kept[1:], start=kept[0]) if kept else None,
-        retain_rows,
+        sum(others[1:], start=others[0]) if others else None,
+        retain_per_row,
     )
 
 

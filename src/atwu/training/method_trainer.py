@@ -300,8 +300,8 @@ class MethodTrainer(TokenTrainer):
             self._collect(training, result, inputs)
         if result.retain is not None:
             self._retain_loss += result.retain.detach().to(self._retain_loss)
-            if self.draw_damaged and result.retain_rows is not None:
-                losses = result.retain_rows.to(self._row_losses)
+            if self.draw_damaged and result.retain_per_row is not None:
+                losses = result.retain_per_row.to(self._row_losses)
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
             if self.rectification is not None:
                 self.rectification.collect(recipe.factors.retain_weight * result.retain)
@@ -331,7 +331,7 @@ class MethodTrainer(TokenTrainer):
             moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
         return loss_at_perturbed_weights(
-            result.kept,
+            result.without_forget,
             lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, batch_counts).forget,
             trained,
             moves,

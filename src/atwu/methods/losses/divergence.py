@@ -186,7 +186,7 @@ class WeightedSelfDistillation(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        certain = terms.reference.detach().clamp(max=-_EPSILON)  # keeps log(1 - p0) finite for p0 = 1
+        certain = terms.reference_logps.detach().clamp(max=-_EPSILON)  # keeps log(1 - p0) finite for p0 = 1
         pushed = certain - (-certain.expm1()).log() - self.beta * weights
         return pushed.sigmoid() * -terms.logps + (-pushed).sigmoid() * terms.distance
 

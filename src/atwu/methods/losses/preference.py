@@ -74,7 +74,7 @@ class NPO(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return _preference(-log_ratio(terms.logps, terms.reference, terms.mask, weights), self.beta)
+        return _preference(-log_ratio(terms.logps, terms.reference_logps, terms.mask, weights), self.beta)
 
 
 class DPO(ForgetLoss):
@@ -96,7 +96,9 @@ class DPO(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.preferred is not None
-        return _preference(terms.preferred - log_ratio(terms.logps, terms.reference, terms.mask, weights), self.beta)
+        return _preference(
+            terms.preferred - log_ratio(terms.logps, terms.reference_logps, terms.mask, weights), self.beta
+        )
 
 
 class AltPO(DPO):
