@@ -81,39 +81,41 @@ def unlearning_rows(
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     longest = config.max_length - bool(recipe.all_positions)  # `everywhere` adds a token
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
-    removed = _forget_rows(forget, config, recipe, tokenizer, encoding)
-    kept = None
+    forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
+    retain_set = None
     if retain is not None and "retain" in recipe.needs:
-        kept = _retain_rows(retain, config, recipe, tokenizer, encoding)
-    near = None if kept is None or config.pairing != "closest" else _closest(removed, kept)
+        retain_set = _retain_rows(retain, config, recipe, tokenizer, encoding)
+    closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
     if "refused_questions" in recipe.needs:
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
         refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
-        asked = [question_end(row) for row in removed.rows]
+        asked = [question_end(row) for row in forget_set.rows]
         if no_question := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
             raise ValueError(
                 f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
             )
     if "forget" in recipe.all_positions:
-        removed = everywhere(removed)
-    if kept is not None and "retain" in recipe.all_positions:
-        kept = everywhere(kept)
+        forget_set = everywhere(forget_set)
+    if retain_set is not None and "retain" in recipe.all_positions:
+        retain_set = everywhere(retain_set)
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
-    behind = retain_alternates = None
+    prompted = retain_alternates = None
     if isinstance(recipe.forget_component, PromptedTeacher):
         prompt = recipe.forget_component.teacher_prompt
-        behind = prompted_rows(removed.rows, removed.examples or (), tokenizer, prompt=prompt, system=config.system)
-    if kept is not None and "retain_alternates" in recipe.needs:
-        _check_text(kept, f"retain loss {recipe.retain_loss!r}", "retain")
-        retain_alternates = alternates(kept.examples or (), tokenizer, epochs=1, what="retain", **drawn)
+        prompted = prompted_rows(
+            forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system
+        )
+    if retain_set is not None and "retain_alternates" in recipe.needs:
+        _check_text(retain_set, f"retain loss {recipe.retain_loss!r}", "retain")
+        retain_alternates = alternates(retain_set.examples or (), tokenizer, epochs=1, what="retain", **drawn)
     return UnlearningRows(
-        removed,
-        kept,
-        _other_answers(removed, config, recipe, tokenizer, drawn),
-        closest=near,
+        forget_set,
+        retain_set,
+        _other_answers(forget_set, config, recipe, tokenizer, drawn),
+        closest=closest,
         retain_alternates=retain_alternates,
-        prompted=behind,
+        prompted=prompted,
         refused=refused,
         asked=asked,
     )
@@ -138,64 +140,64 @@ def _forget_rows(
     forget: RowsInput, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, encoding: Mapping[str, Any]
 ) -> RowSet:
     """Encode the forget rows, with labels if all of them have some."""
-    removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **encoding)
+    forget_set = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **encoding)
     if config.further_forget is not None:
-        removed = with_more(removed, config.further_forget, tokenizer, encoding, what="further_forget")
-    if missing := sum(row.token_labels is None for row in removed.rows):
+        forget_set = with_more(forget_set, config.further_forget, tokenizer, encoding, what="further_forget")
+    if missing := sum(row.token_labels is None for row in forget_set.rows):
         if "labels" in recipe.needs:
             raise ValueError(
-                f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(removed.rows)} rows of "
-                f"{removed.source or 'the forget set'} have none. A file of words to label also works: "
+                f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(forget_set.rows)} rows of "
+                f"{forget_set.source or 'the forget set'} have none. A file of words to label also works: "
                 "--forget-words FILE."
             )
-        removed = without_labels(removed)
-    if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
+        forget_set = without_labels(forget_set)
+    if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in forget_set.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
     if "text" in recipe.needs:
         by_loss = "text" in recipe.forget_component.needs
         who = f"forget loss {recipe.forget_loss!r}" if by_loss else f"weighting {recipe.weighting!r}"
         who = f"replacement {recipe.replacement!r}" if recipe.replacement_component is not None else who
-        _check_text(removed, who, "forget")
-    return removed
+        _check_text(forget_set, who, "forget")
+    return forget_set
 
 
 def _retain_rows(
     retain: RowsInput, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, encoding: Mapping[str, Any]
 ) -> RowSet:
     """Encode the retain rows."""
-    kept = encode_dataset(retain, tokenizer, what="retain", **encoding)
+    retain_set = encode_dataset(retain, tokenizer, what="retain", **encoding)
     if config.further_retain is not None:
-        kept = with_more(kept, config.further_retain, tokenizer, encoding, what="further_retain")
-    kept = without_labels(without_openings(kept))
+        retain_set = with_more(retain_set, config.further_retain, tokenizer, encoding, what="further_retain")
+    retain_set = without_labels(without_openings(retain_set))
     if "retain_text" in recipe.needs:
-        _check_text(kept, f"weighting {recipe.weighting!r}", "retain")
-    return kept
+        _check_text(retain_set, f"weighting {recipe.weighting!r}", "retain")
+    return retain_set
 
 
-def _closest(removed: RowSet, kept: RowSet) -> Sequence[Sequence[int]]:
-    if removed.examples is None or kept.examples is None:
+def _closest(forget_set: RowSet, retain_set: RowSet) -> Sequence[Sequence[int]]:
+    if forget_set.examples is None or retain_set.examples is None:
         raise ValueError("pairing='closest' compares questions; pass the rows as text, not encoded.")
-    forms = None if removed.forms is None or kept.forms is None else (removed.forms, kept.forms)
-    return closest_rows(removed.examples, kept.examples, forms=forms)
+    forms = None if forget_set.forms is None or retain_set.forms is None else (forget_set.forms, retain_set.forms)
+    return closest_rows(forget_set.examples, retain_set.examples, forms=forms)
 
 
 def _other_answers(
-    removed: RowSet, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, drawn: Mapping[str, Any]
+    forget_set: RowSet, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, drawn: Mapping[str, Any]
 ) -> Alternates | None:
     """Return other answers to the forget questions, such as refusals, as far as a loss uses some."""
-    examples = removed.examples or ()
+    examples = forget_set.examples or ()
     if isinstance(recipe.forget_component, JSToRefusalRow):
-        if given_texts := removed.plain_text:
+        if given_texts := forget_set.plain_text:
             raise ValueError(
                 f"forget set, row {given_texts[0] + 1}: a plain text row has no question to refuse; use another forget loss."
             )
-        epochs, refusal = config.planned_epochs(len(removed.rows)), recipe.forget_component.refusal_sentence
+        epochs, refusal = config.planned_epochs(len(forget_set.rows)), recipe.forget_component.refusal_sentence
         return refusal_rows(examples, tokenizer, refusal=refusal, epochs=epochs, **drawn)
     if {"alternates", "refusal_answers"} & set(recipe.needs):
         other = recipe.replacement_component
         refusal_of = other.refusal_sentence if isinstance(other, LearnRefusal) else None
         check_alternates(examples, own="own_alternates" in recipe.needs, refuse=refusal_of is not None)
-        epochs = config.planned_epochs(len(removed.rows))
+        epochs = config.planned_epochs(len(forget_set.rows))
         return alternates(examples, tokenizer, epochs=epochs, refusal=refusal_of, **drawn)
     return None
 
