@@ -16,7 +16,7 @@ from atwu import UnlearnConfig
 from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_tokenizer
 from atwu.training.load_to_train import ModelSource
-from atwu.training.precompute import result_inputs
+from atwu.training.precompute import digests_of_inputs
 from atwu.training.training_rows import unlearning_rows
 from atwu.training.unlearn_run import auxiliary_models
 from tests.damage import damage, disk
@@ -79,7 +79,7 @@ def test_auxiliary_models_are_identified_by_weights_or_by_name_and_commit(model_
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     def digest(name: str) -> str:
-        found = result_inputs(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
+        found = digests_of_inputs(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
         return found["auxiliary_forget"]
 
     published = tmp_path / "models--owner--mask"

@@ -71,7 +71,7 @@ def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_fold
         found = gradients(trainer.compute_loss(model, inputs, num_items_in_batch=counts), model)
 
     def parts(network, recipe):
-        given = trainer.precomputed.given(model, inputs, layout="auto")
+        given = trainer.precomputed.loss_inputs(model, inputs, layout="auto")
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             return micro_batch_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, batch_counts=counts)
 

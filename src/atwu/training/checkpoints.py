@@ -1,4 +1,14 @@
-"""Checkpoints: written atomically, and never resumed from if damaged or written by a run with another key."""
+"""Checkpoints: written atomically, and never resumed from if damaged or written by a run with another key.
+
+    what transformers writes          weights, optimizer, schedule, random state, trainer_state.json
+    sampler.json                      draws of the current epoch (`atwu.data.pairing`)
+    scorer*                           token scorer, with its optimizer and progress (`scorer_training.py`)
+    run_key.json                      key of the run
+    manifest.json                     digests of these files
+
+and the state of other parts of a trainer that have some (`Stateful`).
+`SavingTrainer._save_checkpoint` writes them into `.incomplete` and calls `publish_checkpoint`.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +75,7 @@ def step_of(checkpoint: str | Path) -> int:
     return int(Path(checkpoint).name.rsplit("-", 1)[1])
 
 
-def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
+def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
     """Move a complete checkpoint into its run's folder, keeping only the last `keep` (None: all)."""
     plain_modes(*staged.rglob("*.safetensors"))
     write_json(staged / KEY_NAME, key)

@@ -39,8 +39,8 @@ from atwu.training.own_samples import OwnSamples
 from atwu.training.precompute import (
     PrecomputedTables,
     count_labelled_rows,
+    digests_of_inputs,
     precomputed_tables,
-    result_inputs,
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
@@ -123,13 +123,13 @@ class MethodTrainer(TokenTrainer):
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
-        kept = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
+        retain = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
         super().__init__(
             cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
             args,
             train_dataset=PairedDataset(
                 rows.forget.rows,
-                kept,
+                retain,
                 args.rows_seed,
                 rows.alternates,
                 rows.forms,
@@ -168,7 +168,7 @@ class MethodTrainer(TokenTrainer):
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
-        self._row_losses = torch.zeros(2, len(kept or ()), device=args.device)
+        self._row_losses = torch.zeros(2, len(retain or ()), device=args.device)
         """Sum and number of the losses of each retain row in the current optimizer step."""
         if samples:
             own = OwnSamples(self, processing_class)
@@ -179,11 +179,11 @@ class MethodTrainer(TokenTrainer):
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
         self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
 
-    def recorded(self) -> dict[str, Any]:
+    def record_entries(self) -> dict[str, Any]:
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
 
-    def inputs(self) -> dict[str, str]:
-        return result_inputs(self.recipe)
+    def input_digests(self) -> dict[str, str]:
+        return digests_of_inputs(self.recipe)
 
     @functools.cached_property
     def precomputed(self) -> PrecomputedTables:
@@ -225,19 +225,19 @@ class MethodTrainer(TokenTrainer):
                 for weighting in recipe.weighting_components
             ),
         )
-        training = ScorerAlternation(self.scorer, recipe, reduce=self.sum_over_processes)
+        alternation = ScorerAlternation(self.scorer, recipe, reduce=self.sum_over_processes)
         model: Any = self.model
         with eval_mode(model), torch.no_grad():
             for batch in self.get_train_dataloader():
                 inputs = self._prepare_inputs(batch)
-                self._collect(training, self.micro_batch_loss(model, inputs, recipe), inputs)
+                self._collect(alternation, self.micro_batch_loss(model, inputs, recipe), inputs)
                 with torch.enable_grad():
-                    training.step(max_steps=0)
+                    alternation.step(max_steps=0)
 
-    def _collect(self, training: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
-        labelled = training.settings.scorer_objective == "labels"
+    def _collect(self, alternation: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
+        labelled = alternation.settings.scorer_objective == "labels"
         labels = self.precomputed.labels(inputs)[0] if labelled else None
-        training.collect(result, self.precomputed.offset(inputs), labels)
+        alternation.collect(result, self.precomputed.offset(inputs), labels)
 
     # Loss
 
@@ -274,7 +274,7 @@ class MethodTrainer(TokenTrainer):
             inputs,
             recipe,
             scorer=self.scorer,
-            inputs=self.precomputed.given(model, inputs, layout=layout),
+            inputs=self.precomputed.loss_inputs(model, inputs, layout=layout),
             batch_counts=batch_counts,
             layout=layout,
         )
@@ -288,16 +288,16 @@ class MethodTrainer(TokenTrainer):
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         for name in ("forget", "retain", "preserve", "replacement"):
             if (term := getattr(result, name)) is not None:
-                self.add_part(f"{name}_loss", term)
-        self.add_part("mean_score", result.token_weights.sum() / tokens)
-        self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
+                self.add_logged(f"{name}_loss", term)
+        self.add_logged("mean_score", result.token_weights.sum() / tokens)
+        self.add_logged("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and batch_counts.labelled_rows:
             agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
-            self.add_part("score_auroc", agreement.sum() / batch_counts.labelled_rows)
+            self.add_logged("score_auroc", agreement.sum() / batch_counts.labelled_rows)
         if not model.training:
             return result.loss
-        if (training := self._scorer_step()) is not None:
-            self._collect(training, result, inputs)
+        if (alternation := self._due_alternation()) is not None:
+            self._collect(alternation, result, inputs)
         if result.retain is not None:
             self._retain_loss += result.retain.detach().to(self._retain_loss)
             if self.draw_damaged and result.retain_per_row is not None:
@@ -309,10 +309,10 @@ class MethodTrainer(TokenTrainer):
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
 
-    def _scorer_step(self) -> ScorerAlternation | None:
-        """Return the training of the scorer if the current optimizer step is also a scorer step."""
-        training, state = self.alternation, self.state
-        return training if training is not None and training.due(state.global_step, state.max_steps) else None
+    def _due_alternation(self) -> ScorerAlternation | None:
+        """Return `alternation` if the current optimizer step is also a scorer step."""
+        due = self.alternation is not None and self.alternation.due(self.state.global_step, self.state.max_steps)
+        return self.alternation if due else None
 
     def _perturbed_loss(
         self,
@@ -343,18 +343,18 @@ class MethodTrainer(TokenTrainer):
         if not self.accelerator.sync_gradients:
             return loss
         if self.rectification is not None:
-            self.add_part("rectified", torch.tensor(self.rectification.rectify()))
+            self.add_logged("rectified", torch.tensor(self.rectification.rectify()))
         # Logged terms are summed over processes; these are the same in all of them.
         if self.dual is not None:
-            self.add_part("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
+            self.add_logged("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
             self.dual.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
         if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()
             self.sampler.observe({row: float(total[row] / count[row]) for row in count.nonzero().flatten().tolist()})
             self._row_losses.zero_()
-        if (training := self._scorer_step()) is not None:
-            self.add_part("scorer_loss", training.step(self.state.max_steps) / self.args.world_size)
+        if (alternation := self._due_alternation()) is not None:
+            self.add_logged("scorer_loss", alternation.step(self.state.max_steps) / self.args.world_size)
         return loss
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:

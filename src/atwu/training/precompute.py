@@ -55,7 +55,7 @@ class PrecomputedTables:
     refusal_ids: tuple[int, ...]
     refusal_direction: Tensor | None = None
 
-    def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
+    def loss_inputs(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
         """Return everything that the loss of a micro-batch needs besides the rows."""
         rows, device = inputs["rows"], inputs["rows"].device
         return LossInputs(
@@ -83,7 +83,7 @@ class PrecomputedTables:
         return float(table.rows(inputs["rows"]).sum())
 
 
-def result_inputs(recipe: Recipe) -> dict[str, str]:
+def digests_of_inputs(recipe: Recipe) -> dict[str, str]:
     """Return digests of everything a run reads besides its model and rows, and of its method."""
     plain, folders = recipe.as_plain(), {"scorer_from", *AUXILIARY}
     # Folder contents identify a run, not their paths.
@@ -156,7 +156,7 @@ def _whole_on(
 def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> dict[str, TokenTable]:
     """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
     name."""
-    given = PrecomputeContext(
+    context = PrecomputeContext(
         forget=rows.forget.rows,
         retain=None if rows.retain is None else rows.retain.rows,
         forget_text=rows.forget.examples,
@@ -165,7 +165,7 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
     )
     found = {
-        name: weighting.precompute(given)
+        name: weighting.precompute(context)
         for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
         if isinstance(weighting, FixedWeighting)
     }

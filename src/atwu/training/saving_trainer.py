@@ -30,7 +30,7 @@ from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
-from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish, run_key
+from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish_checkpoint, run_key
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
@@ -98,14 +98,19 @@ class SavingTrainer(Trainer):
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
         return reduced
 
-    def inputs(self) -> dict[str, str]:
+    def input_digests(self) -> dict[str, str]:
         """Digests of what the run reads besides model and rows."""
         return {}
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
         return run_key(
-            self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.inputs()
+            self.command,
+            self.args,
+            self.loaded,
+            self.sets,
+            tokenizer=self.processing_class,
+            inputs=self.input_digests(),
         )
 
     # Result
@@ -173,7 +178,7 @@ class SavingTrainer(Trainer):
         write_text(folder / "README.md", model_card(record))
         write_json(folder / RECORD_NAME, record)
 
-    def recorded(self) -> dict[str, Any]:
+    def record_entries(self) -> dict[str, Any]:
         """Additional entries of `run.json`."""
         return {}
 
@@ -201,7 +206,7 @@ class SavingTrainer(Trainer):
                 name: {"source": each.source, "rows": len(each.rows), "fingerprint": each.fingerprint}
                 for name, each in self.sets.items()
             },
-            **self.recorded(),
+            **self.record_entries(),
             "seed": config.seed,
             "config": dict(settings),
             "versions": packages(config, loaded),
@@ -272,7 +277,7 @@ class SavingTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             made = staging / f"checkpoint-{self.state.global_step}"
-            publish(made, run, self.key, keep=self.args.save_total_limit)
+            publish_checkpoint(made, run, self.key, keep=self.args.save_total_limit)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

@@ -32,17 +32,17 @@ SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
 
 
-def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
+def initial_scorer(settings: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
     """Create the scorer before its first update; the rows determine the prior."""
-    if how.scorer_from is not None:
-        return scorer_of(how.scorer_from, width)
+    if settings.scorer_from is not None:
+        return scorer_of(settings.scorer_from, width)
     prior = None
-    if how.scorer_prior == "rarity":
+    if settings.scorer_prior == "rarity":
         assert rows.retain is not None
         prior = TokenCounts.of(rows.retain.rows)
-    position: Any = how.hidden_position
-    strength = how.scorer_prior_strength
-    return TokenScorer(width, bias=how.scorer_bias, hidden_position=position, prior=prior, prior_strength=strength)
+    position: Any = settings.hidden_position
+    strength = settings.scorer_prior_strength
+    return TokenScorer(width, bias=settings.scorer_bias, hidden_position=position, prior=prior, prior_strength=strength)
 
 
 def scorer_of(folder: str, width: int) -> TokenScorer:
@@ -150,25 +150,26 @@ class ScorerAlternation:
         Returns:
             The objective before the first update, a scalar.
         """
-        first = self.gradients()
+        objective = self._backward()
         if self.joint:
             self.updates += 1
         else:
-            how, steps = self.settings, max_steps // self.every(max_steps)
-            inner = max(1, math.ceil(how.scorer_min_updates / max(1, steps)))
+            settings, steps = self.settings, max_steps // self.every(max_steps)
+            inner = max(1, math.ceil(settings.scorer_min_updates / max(1, steps)))
+            planned = max(1, steps * inner)
             for update in range(inner):
                 if update:
-                    self.gradients()
-                left = 1.0 if how.scorer_schedule == "constant" else max(0.0, 1 - self.updates / max(1, steps * inner))
+                    self._backward()
+                share = 1.0 if settings.scorer_schedule == "constant" else max(0.0, 1 - self.updates / planned)
                 for group in self.optimizer.param_groups:
-                    group["lr"] = how.scorer_learning_rate * left
+                    group["lr"] = settings.scorer_learning_rate * share
                 self.optimizer.step()
                 self.updates += 1
         self._collected.clear()
-        return first
+        return objective
 
-    def gradients(self) -> Tensor:
-        """Compute the gradient of the objective over everything collected."""
+    def _backward(self) -> Tensor:
+        """Compute the objective over everything collected, and its gradient."""
         scores = [self.scorer(batch.hidden, batch.offset) for batch in self._collected]
         all_scores = torch.cat(scores)
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])
@@ -187,7 +188,7 @@ class ScorerAlternation:
         objective = scorer_objective(
             all_scores,
             sequence,
-            forget=self._gamma * self._forget(scores, tokens=tokens, rows=rows),
+            forget=self._gamma * self._forget_term(scores, tokens=tokens, rows=rows),
             lambda_entropy=self.settings.lambda_entropy,
             lambda_budget=self.settings.lambda_budget,
             budget=self.settings.budget,
@@ -208,7 +209,7 @@ class ScorerAlternation:
             torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.scorer_max_grad_norm)
         return (self._reduce(objective.detach()) + penalty).detach()
 
-    def _forget(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:
+    def _forget_term(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:
         """Compute the method's forget loss as a function of the scores, or their cross entropy to the labels."""
         total = scores[0].new_zeros(())
         for batch, flat in zip(self._collected, scores, strict=True):

@@ -55,8 +55,8 @@ class TokenTrainer(SavingTrainer):
         """Seconds a callback has spent on checks that not every evaluation step has, and the estimate of those to come."""
         super().__init__(model, args, **kwargs)
         self.model_accepts_loss_kwargs = True
-        self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
-        self._part_steps: dict[str, set[int]] = defaultdict(set)
+        self._logged: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
+        self._logged_steps: dict[str, set[int]] = defaultdict(set)
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
@@ -182,20 +182,20 @@ class TokenTrainer(SavingTrainer):
         loss = loss * self.args.world_size
         return (loss, None) if return_outputs else loss
 
-    def add_part(self, name: str, value: Tensor) -> None:
+    def add_logged(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a value that is logged per optimizer step."""
-        self._parts[name] += value.detach().float()
-        self._part_steps[name].add(self.state.global_step)
+        self._logged[name] += value.detach().float()
+        self._logged_steps[name].add(self.state.global_step)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the terms of the loss, each averaged over the optimizer steps since the last log that include it."""
         if "loss" in logs:
             logs |= {
-                name: float(self.sum_over_processes(value)) / len(self._part_steps[name])
-                for name, value in sorted(self._parts.items())
+                name: float(self.sum_over_processes(value)) / len(self._logged_steps[name])
+                for name, value in sorted(self._logged.items())
             }
-            self._parts.clear()
-            self._part_steps.clear()
+            self._logged.clear()
+            self._logged_steps.clear()
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

@@ -81,7 +81,7 @@ def run_finetune(
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
     report_rows({"training": encoded}, say)
-    settings = work_in(folder, config)
+    settings = redirect_output(folder, config)
     trainer = FinetuneTrainer(
         load_to_train(source, config, say),
         config,
@@ -145,7 +145,7 @@ def train_run(
     if "auxiliary_models" in recipe.needs:
         given: Any = config.component_options
         config.component_options = given | auxiliary_models(source, config, rows.sets, say=say)
-    settings = work_in(folder, config)
+    settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
     if earlier is not None and _original_model(Path(earlier), loaded.fingerprint) != loaded.fingerprint:
@@ -244,8 +244,8 @@ def auxiliary_models(
     return folders
 
 
-def work_in(folder: RunFolder, config: TokenTrainingConfig) -> dict[str, Any]:
-    """Redirect the trainer's output to the work folder; returns the configuration as given."""
+def redirect_output(folder: RunFolder, config: TokenTrainingConfig) -> dict[str, Any]:
+    """Redirect the trainer's output to the work folder; return the configuration as given."""
     settings = config.as_plain()
     config.output_dir = str(folder.work)
     # Only the finished folder is pushed, once; the Trainer would push checkpoints.
