@@ -20,9 +20,9 @@ from atwu.data.encode import EncodedRow
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import Layout, TokenBatch, lay_out
 from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.layers import decoder_layers, tap
+from atwu.modeling.layers import decoder_layers, tap, unwrap
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import run_pass, unwrap
+from atwu.modeling.single_pass import run_pass
 
 
 @torch.no_grad()

@@ -29,8 +29,8 @@ from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.layers import unwrap
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import LoadedRows

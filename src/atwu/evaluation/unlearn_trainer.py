@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.registry import EvaluateConfig, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
-from atwu.modeling.single_pass import unwrap
+from atwu.modeling.layers import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.method_trainer import MethodTrainer

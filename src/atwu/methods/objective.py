@@ -21,9 +21,8 @@ from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
-from atwu.modeling.layers import decoder_layers
+from atwu.modeling.layers import decoder_layers, unwrap
 from atwu.modeling.reference import Reference, reference_of_batch
-from atwu.modeling.single_pass import unwrap
 
 Batch = Mapping[str, Tensor] | TokenBatch
 _SMALL = 1e-5

@@ -19,9 +19,9 @@ from torch import nn
 
 from atwu._extras import require
 from atwu.modeling.adapter_targets import check_adapted, peft_targets, select_weights
+from atwu.modeling.layers import unwrap
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.named_models import stable_name
-from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
     from peft import PeftModel

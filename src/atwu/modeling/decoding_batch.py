@@ -17,8 +17,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fast_paths import can_pack, fast_path_support
+from atwu.modeling.layers import unwrap
 from atwu.modeling.packed_attention import Packing, no_mask
-from atwu.modeling.single_pass import unwrap
 
 _ROOM = 32
 """Tokens for which the cache has room whenever it is copied."""

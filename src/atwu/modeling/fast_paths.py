@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.head import output_layer
-from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
+from atwu.modeling.layers import check_layer, decoder_layers, last_mlp, unwrap
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.packed_attention import PACKED, register
-from atwu.modeling.single_pass import FastPathSupport, ForwardSpec, attention_of, run_pass, unwrap
+from atwu.modeling.single_pass import FastPathSupport, ForwardSpec, attention_of, run_pass
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Comparison
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
-from atwu.modeling.single_pass import ForwardSpec, run_pass, unwrap
+from atwu.modeling.layers import unwrap
+from atwu.modeling.single_pass import ForwardSpec, run_pass
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]

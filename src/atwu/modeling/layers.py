@@ -1,4 +1,4 @@
-"""Decoder layers of a model: find them, read the output of one, stop there, train only some."""
+"""Parts of a model: the model within its wrappers, its decoder layers, the output of one, those that are trained."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 _OUTPUTS = re.compile(
     r"(.*\.)?(down_proj|dense_4h_to_h|fc2|fc_out|proj_down|w_out|mlp\.c_proj|ffn\.2|mlp\.Wo|mlp\.output_linear|feed_forward\.(w2|output|value))"
     r"(\.linear)?|output\.dense"
 )
 """Names of MLP output matrices within a decoder layer."""
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the model without DDP, FSDP, compile or accelerate wrappers."""
+    if isinstance(model, PreTrainedModel) and not hasattr(model, "_orig_mod"):
+        return model  # called several times per step, and the search for wrappers visits every module
+    from accelerate.utils import extract_model_from_parallel
+
+    inner: nn.Module = extract_model_from_parallel(model)
+    return inner
 
 
 def text_config(model: nn.Module) -> Any:

@@ -28,9 +28,8 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
-from atwu.modeling.layers import decoder_layers
+from atwu.modeling.layers import decoder_layers, unwrap
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import unwrap
 
 
 @dataclass(frozen=True, slots=True)

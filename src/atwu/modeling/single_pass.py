@@ -1,6 +1,6 @@
 """The inside of `forward_tokens` (`forward.py`): run a model once on an arranged batch, with optional fast paths.
 
-`fast_paths.py` tests which fast paths leave the outputs of a model unchanged. `unwrap` is for all callers of models.
+`fast_paths.py` tests which fast paths leave the outputs of a model unchanged.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from transformers import PreTrainedModel
 
 from atwu.modeling.batches import Layout
 from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps, widened
-from atwu.modeling.layers import last_mlp, replaced_forward, tap
+from atwu.modeling.layers import last_mlp, replaced_forward, tap, unwrap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 
 
@@ -36,16 +35,6 @@ class FastPathSupport:
     """Pack rows instead of padding them."""
     positions: bool = True
     """Pass position ids counted from 0; a model that counts otherwise (RoBERTa) computes its own."""
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model without DDP, FSDP, compile or accelerate wrappers."""
-    if isinstance(model, PreTrainedModel) and not hasattr(model, "_orig_mod"):
-        return model  # called several times per step, and the search for wrappers visits every module
-    from accelerate.utils import extract_model_from_parallel
-
-    inner: nn.Module = extract_model_from_parallel(model)
-    return inner
 
 
 def attention_of(inner: nn.Module) -> str | None:

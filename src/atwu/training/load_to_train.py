@@ -19,7 +19,7 @@ from atwu.modeling.adapter_targets import not_adapted
 from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
 from atwu.modeling.chat_template import check_template
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.layers import decoder_layers, output_matrices
+from atwu.modeling.layers import decoder_layers, output_matrices, unwrap
 from atwu.modeling.load import (
     DTYPES,
     check_model_name,
@@ -33,7 +33,6 @@ from atwu.modeling.load import (
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import check_quantization
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
-from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
 

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from atwu.modeling.batches import Layout, TokenBatch, common_start, lay_out
 from atwu.modeling.fast_paths import can_pack, switch_to_packing
-from atwu.modeling.layers import block_list, text_config
+from atwu.modeling.layers import block_list, text_config, unwrap
 from atwu.modeling.packed_attention import Packing, no_mask
-from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
 from atwu.training.training_rows import UnlearningRows

@@ -21,9 +21,8 @@ from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.layers import text_config, train_only_down_projections
+from atwu.modeling.layers import text_config, train_only_down_projections, unwrap
 from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig, checked_config
 from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (

@@ -23,7 +23,7 @@ from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.modeling.forward import check_length, learned_positions
-from atwu.modeling.single_pass import unwrap
+from atwu.modeling.layers import unwrap
 from atwu.training.progress import Say
 
 
