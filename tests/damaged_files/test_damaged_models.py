@@ -44,7 +44,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Try]:
     whole = {of: read(root / of, of) for of in ("model", "adapter", "scorer", "gguf")}
 
     warned = BufferingHandler(1000)
-    logger = logging.getLogger("atwu.modeling.loading_report")
+    logger = logging.getLogger("atwu.modeling.model_checks")
     logger.addHandler(warned)
 
     def attempt(damage: Damage) -> str:

@@ -18,6 +18,7 @@ from atwu.errors import UsageError
 from atwu.modeling import named_models as named
 from atwu.modeling.adapters import Lora, attach, quiet_peft
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.gguf_read import SOURCE_NAME
 from atwu.modeling.load import (
     base_of,
     check_model_name,
@@ -27,7 +28,7 @@ from atwu.modeling.load import (
     load_tokenizer,
     weight_bytes,
 )
-from atwu.modeling.named_models import SOURCE_NAME, model_source
+from atwu.modeling.named_models import model_source
 from tests.damage import damage
 
 

