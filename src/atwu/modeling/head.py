@@ -108,7 +108,7 @@ def target_logps(
     dtype = head.product_dtype(hidden.device.type)
     vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
     block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
-    logps, best, entropy, spread = _TargetLogps.apply(
+    outputs = _TargetLogps.apply(
         hidden,
         head.weight,
         head.bias,
@@ -121,7 +121,7 @@ def target_logps(
         entropy_temperature,
         variance,
     )
-    return HeadOutputs(logps, best, entropy, spread)
+    return HeadOutputs(*outputs)
 
 
 def output_layer(model: nn.Module) -> nn.Module | None:
@@ -204,7 +204,7 @@ class _TargetLogps(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_total = ctx.saved_tensors
         head = OutputHead(weight, bias, ctx.scale, ctx.softcap)
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(ctx.dtype)
             grad = grad.to(log_total.dtype)
