@@ -139,15 +139,14 @@ class Encoder:
         first = max(first, 1)  # no token predicts the first one
         if first >= self.max_length:
             raise ValueError(f"{where}: the prompt alone has {first} tokens, but {self._limit}")
-        spans = example.forget_spans
-        marks = spans and [
-            int(index >= first and touches(offsets[index], spans, example.answer)) for index in range(len(ids))
-        ]
-        length = min(len(ids), self.max_length)
+        length, marks = min(len(ids), self.max_length), None
+        if (spans := example.forget_spans) is not None:
+            places = enumerate(offsets[:length])
+            marks = tuple(int(index >= first and touches(offset, spans, example.answer)) for index, offset in places)
         return EncodedRow(
             input_ids=tuple(ids[:length]),
             labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:length])),
-            token_labels=None if spans is None else tuple(marks[:length]) if marks else (0,) * length,
+            token_labels=marks,
             answer_offsets=tuple(offsets[:length]),
             has_terminal=length == len(ids),
         )

@@ -35,8 +35,8 @@ def key_token_spans(row: Example) -> tuple[tuple[int, int], ...]:
     asked = {_bare(word) for text in given for word in WORD.findall(text)}
     lower = {word.lower() for word in asked}
     unasked = [match for match in every if _bare(match.group()).lower() not in lower]
-    new = [match for match in unasked if not _with_ending(_bare(match.group()), asked if _is_name(match) else lower)]
-    rare = [match for match in new if _bare(match.group()).lower() not in _ordinary()]
+    new = [match for match in unasked if not _with_ending(_bare(match[0]), asked if match[0][0].isupper() else lower)]
+    rare = [match for match in new if _bare(match.group()).lower() not in _general_words()]
     candidates = (_names_or_long_words(words, row) for words in (rare, new, unasked))
     return tuple(match.span() for match in next(filter(None, candidates), rare or new or every))
 
@@ -46,10 +46,6 @@ def _bare(word: str) -> str:
     return re.sub("['’]s$", "", word)
 
 
-def _is_name(match: re.Match[str]) -> bool:
-    return match.group()[0].isupper()
-
-
 def _with_ending(word: str, words: Set[str]) -> bool:
     """Return whether a word is one of `words` plus an ending; names are compared with names only ("Borneo", "born")."""
     stems = (word[:length] for length in range(max(STEM, len(word) - ENDING), len(word)))
@@ -57,11 +53,11 @@ def _with_ending(word: str, words: Set[str]) -> bool:
 
 
 def _names_or_long_words(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
-    named = [word for word in words if _names(word, row.answer)]
+    named = [word for word in words if _is_name_or_number(word, row.answer)]
     return named or [word for word in words if len(word.group()) >= SHORTEST]
 
 
-def _names(word: re.Match[str], answer: str) -> bool:
+def _is_name_or_number(word: re.Match[str], answer: str) -> bool:
     """Return whether a word is a number, capitalized within a sentence, or part of a formula."""
     text, before = word.group(), answer[: word.start()].rstrip(" \"'“‘(")
     if text[0].isdigit() or (text[0].isupper() and bool(before) and before[-1] not in ".!?:"):
@@ -70,6 +66,6 @@ def _names(word: re.Match[str], answer: str) -> bool:
 
 
 @functools.cache
-def _ordinary() -> frozenset[str]:
+def _general_words() -> frozenset[str]:
     """Return the words of the shipped general questions and texts."""
     return frozenset(_bare(word).lower() for text in general_text_documents() for word in WORD.findall(text))

@@ -119,23 +119,23 @@ class EpochSampler(Sampler[Draw]):
 
     def _decide(self, turn: int, index: int) -> None:
         """Decide whether a known row takes the turn of a forgotten one, and which retain rows it gets."""
-        draws = np.random.default_rng([_PREFER, self.seed, self.epoch, turn])
+        generator = np.random.default_rng([_PREFER, self.seed, self.epoch, turn])
         key = self.epoch * self.n + index
-        taken = min(1 - KEPT_TURNS, len(self._known) / self.per_step)
-        if index in self._forgotten and draws.random() < taken:
-            epoch, place = draws.integers([self.epochs, len(self._known)])
+        share = min(1 - KEPT_TURNS, len(self._known) / self.per_step)
+        if index in self._forgotten and generator.random() < share:
+            epoch, place = generator.integers([self.epochs, len(self._known)])
             key = self._draws[turn] = int(epoch) * self.n + self._known[int(place)]
         if self._losses and self.pairs is not None:
-            self._draws[turn] = key, tuple(self._damaged(*draw, draws) for draw in self.pairs.retain_draws(key))
+            self._draws[turn] = key, tuple(self._damaged(*draw, generator) for draw in self.pairs.retain_draws(key))
 
-    def _damaged(self, row: int, among: Collection[int], draws: np.random.Generator) -> int:
+    def _damaged(self, row: int, among: Collection[int], generator: np.random.Generator) -> int:
         """Return one of the rows among which a row was drawn, in proportion to their losses; that row if none has one."""
         rows = [each for each in among if each in self._planned]
         noted = [self._losses[each] for each in rows if each in self._losses]
         if not sum(noted):
             return row
         losses = np.array([self._losses.get(each, sum(noted) / len(noted)) for each in rows])
-        return rows[int(draws.choice(len(rows), p=losses / losses.sum()))]
+        return rows[int(generator.choice(len(rows), p=losses / losses.sum()))]
 
     def __len__(self) -> int:
         return self.taken
@@ -248,14 +248,14 @@ class PairedDataset(Dataset[PairedRow]):
         if self.retain is None:
             return []
         epoch, index = divmod(key, len(self))
-        any_row: Sequence[int] = range(len(self.retain))
-        of_form = any_row if self._forms is None else self._of_form.get(self._forms[index], any_row)
+        every: Sequence[int] = range(len(self.retain))
+        others = every if self._forms is None else self._of_form.get(self._forms[index], every)
         closest = self._closest[index] if self._closest is not None else ()
         if closest:
-            of_form = self._of_form.get("question", of_form)
+            others = self._of_form.get("question", others)
         found = list[RetainDraw]()
         for draw in range(self._retain_per_forget):
-            among = closest if closest and (epoch + index + draw) % 2 else of_form
+            among = closest if closest and (epoch + index + draw) % 2 else others
             place = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(among), draw=draw)
             found.append((among[place], among))
         return found

@@ -99,7 +99,8 @@ def question_forms(
         a key token at the beginning, no reversed question without a subject in the answer). A plain text row has only the
         form `question`, itself.
     """
-    read_forms(",".join(forms))
+    for form in forms:
+        lookup("form", form, FORMS)
     if not row.messages or not key_spans:
         return {"question": row} if "question" in forms else {}
     parts = _parts(row, key_spans, distractors, draw)
