@@ -181,7 +181,7 @@ class MethodTrainer(TokenTrainer):
     def record_entries(self) -> dict[str, Any]:
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
 
-    def input_digests(self) -> dict[str, str]:
+    def digests(self) -> dict[str, str]:
         return digests_of_inputs(self.recipe)
 
     @functools.cached_property

@@ -98,19 +98,14 @@ class SavingTrainer(Trainer):
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
         return reduced
 
-    def input_digests(self) -> dict[str, str]:
+    def digests(self) -> dict[str, str]:
         """Digests of what the run reads besides model and rows."""
         return {}
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
         return run_key(
-            self.command,
-            self.args,
-            self.loaded,
-            self.sets,
-            tokenizer=self.processing_class,
-            inputs=self.input_digests(),
+            self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.digests()
         )
 
     # Result
