@@ -20,7 +20,7 @@ from torch import Tensor
 
 from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
-from atwu.methods.losses.likelihood import SatGA, nll
+from atwu.methods.losses.likelihood import SatGA
 from atwu.methods.losses.preference import NPO, SimNPO
 
 REFUSAL = "I am unable to verify this information."
@@ -167,7 +167,7 @@ Parts = Mapping[str, Answers]
 
 
 def _retain_nll(parts: Parts) -> Tensor:
-    return nll(parts["retain"].answer_logps).mean()
+    return -parts["retain"].answer_logps.mean()
 
 
 def _retain_kl(parts: Parts) -> Tensor:

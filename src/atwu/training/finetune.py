@@ -15,7 +15,6 @@ from transformers.trainer_callback import TrainerCallback
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import token_mean
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
@@ -98,4 +97,4 @@ class FinetuneTrainer(TokenTrainer):
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         layout: Any = self.args.layout
         (out,) = forward_tokens(model, [inputs], layout=layout)
-        return token_mean(nll(out.logps), out.mask, count=batch_counts.retain_tokens)
+        return token_mean(-out.logps, out.mask, count=batch_counts.retain_tokens)

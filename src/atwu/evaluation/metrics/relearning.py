@@ -276,7 +276,6 @@ def _descend(
     from torch import nn
 
     from atwu.data.collate import collate_rows
-    from atwu.methods.losses.likelihood import nll
     from atwu.methods.losses.reduction import token_mean
     from atwu.modeling.forward import forward_tokens
 
@@ -288,7 +287,7 @@ def _descend(
     for step, rows in enumerate(batches, start=1):
         batch = {name: tensor.to(device) for name, tensor in collate_rows(rows).items()}
         (out,) = forward_tokens(model, [batch])
-        loss = token_mean(nll(out.logps), out.mask)
+        loss = token_mean(-out.logps, out.mask)
         loss.backward()
         for weight, copy in zip(weights, trained, strict=True):
             if copy is not weight and weight.grad is not None:

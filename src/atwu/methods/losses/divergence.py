@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossInputs, LossTerms
-from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import shares
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ class KLAndNLL(KL):
     formula = "KL(π0 ‖ π) - log p on retain answers"
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
-        return super().values(out, reference) + nll(out.logps)
+        return super().values(out, reference) - out.logps
 
 
 class JS(_ToOriginal):

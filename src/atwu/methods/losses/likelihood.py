@@ -24,11 +24,6 @@ def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
     return weights * logps
 
 
-def nll(logps: Tensor) -> Tensor:
-    """Negative log-likelihood per token of the retain answers, in nats."""
-    return -logps
-
-
 class GradientAscent(ForgetLoss):
     """See `gradient_ascent`."""
 
@@ -104,18 +99,18 @@ class LearnVagueAnswer(LearnAlternate):
 
 
 class NLL(RetainLoss):
-    """See `nll`."""
+    """Negative log-likelihood per token of the retain answers, in nats."""
 
     formula = "-log p of retain answers"
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
-        return nll(out.logps)
+        return -out.logps
 
 
 class PreserveNLL(PreserveLoss):
-    """Keep the words of forget answers; see `nll`."""
+    """Keep the words of forget answers by their negative log-likelihood."""
 
     formula = "-(1 - w / max w) log p of forget answers"
 
     def values(self, out: TokenOutputs) -> Tensor:
-        return nll(out.logps)
+        return -out.logps
