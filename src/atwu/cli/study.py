@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.study.run_study import read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.study.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
         from atwu.experiments.study.study_plan import plan_study
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
@@ -104,7 +105,8 @@ class StudyRunCommand:
         )
         judging = shared_judge(self.judging, executor.slots)
         console = terminal()
-        print_plan(console, planned.now, executor.slots)
+        finished = finished_with(planned, judging, executor.device, say=say)
+        print_plan(console, planned.now, executor.slots, finished)
         if self.plan:
             return
         with executor:
@@ -155,8 +157,14 @@ class StudyCompareCommand:
             console.print(ordering_table(metric, found))
 
 
-def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
-    """Print the variants of a study, their tuning budget, and the estimated duration."""
+def print_plan(
+    console: Console, planned: StudyPlan, processes: int, finished: Mapping[str, Sequence[str]]
+) -> None:
+    """Print the variants of a study, their tuning budget, and the estimated duration.
+
+    Args:
+        finished: finished runs, by name, with the settings that were others.
+    """
     from rich.text import Text
 
     from atwu.experiments.benchmark_settings import FinetunedTarget
@@ -165,6 +173,8 @@ def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
+        done = [finished[run.name] for run in runs if run.name in finished]
+        others = ", ".join(dict.fromkeys(name for names in done for name in names))
         shared = planned.setting.training
         settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
         table.add_row(
@@ -172,19 +182,21 @@ def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
             runs[0].method,
             settings or "published",
             ", ".join(str(run.seed) for run in runs),
-            f"{sum(run.finished for run in runs)} of {len(runs)}",
+            f"{done.count([])} of {len(runs)}" + (f" (more with other {others})" if others else ""),
         )
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
     console.print(f"tuning budget: {planned.budget}")
     seconds, source = planned.seconds_per_run()
-    remaining = sum(not run.finished for run in planned.runs)
+    remaining = sum(finished.get(run.name) != [] for run in planned.runs)
     whole = -(-remaining // max(1, processes)) * seconds
     console.print(
         f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
         f"about {_duration(whole)}"
     )
+    if any(finished.get(run.name) for run in planned.runs):
+        console.print("Runs with other settings stop the study: choose another --output, or repeat them with --overwrite.")
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
         console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")

@@ -74,9 +74,15 @@ def _asked(row: Example) -> tuple[str, str]:
 
 
 def prepare_models(
-    setting: BenchmarkSetting, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info
+    setting: BenchmarkSetting,
+    *,
+    seed: int = 0,
+    with_retain_only: bool = True,
+    train: bool = True,
+    say: Say = logger.info,
 ) -> Models:
-    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained."""
+    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained, or a
+    FileNotFoundError without `train`."""
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
         return Models(benchmark, setting.target, setting.retain_only if with_retain_only else None)
@@ -90,6 +96,8 @@ def prepare_models(
     said = f"another command is training the models in {folder}; waiting for it"
     for role, source in needed.items():
         if damage(folder / role) is not None:
+            if not train:
+                raise FileNotFoundError(f"the {role.replace('_', '-')} model of {setting.name} is not in the cache")
             with file_lock(folder / "lock", waiting=lambda: say(said)), cpu_threads(1):
                 if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")

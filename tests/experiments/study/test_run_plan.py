@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.sources import load_rows
+from atwu.cli.study import print_plan
 from atwu.data.row_parsing import write_rows
 from atwu.errors import BudgetReachedError
 from atwu.evaluation.result import EvalResult
@@ -21,10 +24,11 @@ from atwu.experiments import study_models as targets
 from atwu.experiments.benchmark_settings import find_setting, setting_from
 from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.study.run_study import FAILED_NAME, PlanExecution
+from atwu.experiments.study.run_study import FAILED_NAME, PlanExecution, finished_with
 from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import plan
 from atwu.experiments.study_models import Models, model_identity
+from atwu.judge.open_judge import JudgeOptions
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +83,8 @@ def planned(tmp_path, methods, setting="tiny", more="", **given):
     return plan(read_study(path), setting, tmp_path / "out", **given)
 
 
-def again(tmp_path, models, methods="wga, npo", more=""):
-    plan = planned(tmp_path, methods, more=more)
+def again(tmp_path, models, methods="wga, npo", more="", setting="tiny"):
+    plan = planned(tmp_path, methods, setting, more=more)
     work = PlanExecution(plan, RunContext(models, plan.setting, plan.metrics), device="cpu")
     work.prepare(plan.runs)
     with InProcessExecutor() as executor:
@@ -141,6 +145,39 @@ def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(tmp_path, models,
     work.error = None
     found = again(tmp_path, models, lines)
     assert [run.finished for run in found.plan.runs] == [True] * 2
+
+
+def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, models, work):
+    setting = dataclasses.replace(find_setting("tiny"), target="some/model")
+
+    def finished(methods):
+        said = []
+        plan = planned(tmp_path, methods, setting)
+        found = finished_with(plan, JudgeOptions(), "cpu", say=said.append)
+        console = Console(width=200, file=io.StringIO())
+        print_plan(console, plan, 1, found)
+        return found, console.file.getvalue(), said
+
+    models = dataclasses.replace(models, retain_only=setting.retain_only)
+    assert finished("wga, npo")[0] == {}
+    again(tmp_path, models, "wga, npo", setting=setting)
+    found, printed, _ = finished("wga, npo")
+    assert found == {"wga-s1": [], "npo-s1": []}
+    assert "0 of 2 runs to do" in printed
+    found, printed, said = finished("{label: wga, method: wga, beta: 2}, npo")
+    assert found == {"wga-s1": ["options", "recipe"], "npo-s1": []}
+    assert re.search(r"0 of 1 \(more with other options, recipe\)", printed)
+    assert re.search("1 of 2 runs to do.*other settings.*--output.*--overwrite", printed, re.S)
+    assert not said
+
+
+def test_a_plan_trains_no_model_to_compare_runs(tmp_path, models, work, taught):
+    again(tmp_path, models)
+    said = []
+    found = finished_with(planned(tmp_path, "wga, npo"), JudgeOptions(), "cpu", say=said.append)
+    assert found == {"wga-s1": [], "npo-s1": []}
+    assert re.search("not compared.*target model of people-tiny is not in the cache", said[0])
+    assert not taught
 
 
 def test_a_model_folder_is_identified_by_its_contents(tmp_path):

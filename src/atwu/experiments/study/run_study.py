@@ -43,7 +43,7 @@ from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
 from atwu.report.run_records import read_records
-from atwu.training.progress import Say
+from atwu.training.progress import Say, silent
 from atwu.training.run_folder import unfinished
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,12 @@ class PlanExecution:
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
         there = run.finished or (run.folder / FAILED_NAME).is_file()
-        return there and job_of(self.plan.folder, run.folder) == self.jobs[run.name]
+        return there and not self.other_settings(run)
+
+    def other_settings(self, run: ExperimentRun) -> list[str]:
+        """Names of the settings that the existing files of a run were made with other values of."""
+        known, wanted = job_of(self.plan.folder, run.folder) or {}, self.jobs[run.name]
+        return [name for name in {**wanted, **known} if known.get(name) != wanted.get(name)]
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
         """Check the existing files of runs, and clear failures."""
@@ -122,9 +127,7 @@ class PlanExecution:
             elif failure.is_file():
                 shutil.rmtree(run.folder)
             there = run.folder.exists() or unfinished(run.folder).exists()
-            known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
-            if there and known != wanted and not self._overwrite:
-                names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
+            if there and not self._overwrite and (names := self.other_settings(run)):
                 raise ValueError(
                     f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
                     "repeat such runs with --overwrite."
@@ -237,6 +240,21 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
     return judging
+
+
+def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
+    """Return the finished runs of a plan, by name, with the settings that were others; no model is trained for this."""
+    found = {run.name: run for run in plan.runs if run.finished}
+    try:
+        models = prepare_models(plan.setting, train=False, say=silent) if found else None
+    except OSError as error:  # rows or models are not available
+        say(f"finished runs are not compared with the settings of this plan: {error}")
+        models = None
+    if models is None:
+        return {name: [] for name in found}
+    setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
+    work = PlanExecution(plan, setup, device=device)
+    return {name: work.other_settings(run) for name, run in found.items()}
 
 
 def run_study(
