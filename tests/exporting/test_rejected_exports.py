@@ -23,6 +23,7 @@ from tests.exporting.exports import exported
 REFUSED = [
     ("nowhere", {}, "nowhere"),
     ("", {}, r"config\.json"),
+    ("taken.txt", {}, r"taken\.txt is a file; give the folder of a run or of a model"),
     ("run", {"form": "adapter"}, "adapter.*--format safetensors"),
     ("run", {"form": "onnx"}, "format.*safetensors, adapter, 4bit, 8bit.*gguf.*'onnx'"),
     ("run", {"gguf_type": "Q4_K_M"}, "gguf_type.* F32, .*--llama-cpp PATH"),
@@ -52,6 +53,7 @@ def test_impossible_exports_are_rejected_before_weights_are_read(
     monkeypatch.setattr("atwu.exporting.export_source.open_model", lambda *_, **__: pytest.fail("weights were read"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").mkdir()
+    (tmp_path / "taken.txt").touch()
     folder = run if name == "run" else tmp_path / name
     if name == "plain":
         folder = base
@@ -77,7 +79,7 @@ def test_impossible_exports_are_rejected_before_weights_are_read(
         export(folder, options.pop("form"), **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
-    assert {path.name for path in tmp_path.iterdir()} <= {"taken", "stale", "lost", "qwen", "words"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"taken", "taken.txt", "stale", "lost", "qwen", "words"}
 
 
 def test_an_unfinished_run_and_missing_packages_give_clear_errors(

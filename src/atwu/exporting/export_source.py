@@ -108,6 +108,8 @@ class Source:
 def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
     """Read the folder of a run, without its weights."""
     folder = Path(path).expanduser().absolute()
+    if folder.is_file():
+        raise NotADirectoryError(f"{path} is a file; give the folder of a run or of a model.")
     if not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.incomplete")
         hint = (
