@@ -144,17 +144,27 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        from atwu.experiments.published import published_table
-        from atwu.experiments.study.published_comparison import compare_orderings, comparison_table, ordering_table
+        from atwu.experiments.published import published_table, published_tables
+        from atwu.experiments.study.published_comparison import (
+            compare_orderings,
+            comparison_table,
+            not_compared,
+            ordering_table,
+        )
         from atwu.report.run_records import read_records
 
+        if self.folder.is_file():
+            raise NotADirectoryError(f"{self.folder} is a file; give the output folder of `atwu study run`.")
         records = read_records([self.folder])
         if (name := self.table or records.study.get("published")) is None:
-            raise ValueError("this study names no published table; give one with --table.")
+            allowed = ", ".join(published_tables())
+            raise ValueError(f"{self.folder} names no published table; give one with --table: {allowed}.")
         published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
         for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))
+        if missing := not_compared(records, published):
+            say(f"not compared: {missing}")
 
 
 def print_plan(

@@ -8,11 +8,13 @@ import math
 import pytest
 from rich.console import Console
 
+from atwu.cli.app import run_cli
 from atwu.evaluation.result import RowValues
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import (
     compare_orderings,
     comparison_table,
+    not_compared,
     orderings,
     outcome_of,
     published_value,
@@ -80,6 +82,24 @@ def test_no_number_of_the_table_is_cut_off_on_a_narrow_terminal():
     console = Console(width=60, file=io.StringIO())
     console.print(comparison_table(Records("", {}, (run("atwu", 1, values),)), table))
     assert "…" not in console.file.getvalue()
+
+
+def test_labels_that_are_not_compared_are_named():
+    rows = {name: {"ES_delta": 0.5} for name in ("original", "atwu", "npo", "wga")}
+    table = PublishedTable("mine", "", (), ("ES_delta",), rows, frozenset())
+    variants = [{"label": label} for label in ("atwu", "mine", "npo", "other")]
+    found = Records("", {}, (run("atwu", 1, {}), run("mine", 1, {})), {"variants": variants})
+    assert not_compared(found, table) == "mine, other (no published numbers); npo (no result)"
+    assert not_compared(Records("", {}, (run("atwu", 1, {}),)), table) == ""
+
+
+def test_a_comparison_needs_a_folder_and_a_table(tmp_path):
+    (tmp_path / "mine.yaml").write_text("methods: all\n")
+    with pytest.raises(NotADirectoryError, match="mine.yaml is a file; give the output folder of `atwu study run`"):
+        run_cli(["study", "compare", str(tmp_path / "mine.yaml")])
+    run("atwu", 1, {}).result.write(tmp_path / "atwu-s1.json")
+    with pytest.raises(ValueError, match=f"{tmp_path} names no published table; .*--table: headline-rwku, "):
+        run_cli(["study", "compare", str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,16 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
     return table
 
 
+def not_compared(records: Records, published: PublishedTable) -> str:
+    """Name the labels of a study that its comparison leaves out, and why; empty if there is none."""
+    every = dict.fromkeys([*(each["label"] for each in records.study.get("variants", ())), *records.labels])
+    reasons = {
+        "no published numbers": [label for label in every if label not in published.rows],
+        "no result": [label for label in every if label in published.rows and label not in records.results],
+    }
+    return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in reasons.items() if labels)
+
+
 def ordering_table(metric: str, found: Orderings) -> Table:
     """Table of published orderings and whether they hold here, pair by pair."""
     table = Table(title=Text(f"{metric}: {found.reading}"), title_justify="left", pad_edge=False)
