@@ -230,13 +230,18 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
-    found = read_object(path, foreign=False)
-    if "schema" not in found:
-        raise ValueError(f"{path} is not a {what}: it has no 'schema', expected {schema!r}. {made_by} writes one.")
-    if (name := found["schema"]) != schema:
-        raise ValueError(
-            f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}. Create it again with {made_by}."
-        )
+    try:
+        found = read_object(path, foreign=False)
+    except ValueError:
+        if path.suffix.lower() == ".json":
+            raise
+        raise ValueError(f"{path} is not a {what}, which is a JSON file; {made_by} writes one.") from None
+    name = str(found.get("schema", ""))[:60]
+    if name.partition("/")[0] != schema.partition("/")[0]:
+        has = f"its schema is {name!r}" if name else "it has no 'schema'"
+        raise ValueError(f"{path} is not a {what}: {has}, expected {schema!r}. {made_by} writes one.")
+    if name != schema:
+        raise ValueError(f"{path} has the schema {name!r}, expected {schema!r}. Create it again with {made_by}.")
     adapter: TypeAdapter[_T] = type_adapter(cast(Any, kind))
     return validated(found, adapter, what=str(path), hint=f"Create it again with {made_by}.")
 

@@ -124,5 +124,5 @@ def test_errors_name_the_mistake(report, study, arguments, message) -> None:
 
 def test_a_run_without_an_evaluation_names_the_commands_that_work(report, tmp_path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    message = f"{tmp_path} is a run without an evaluation; first: atwu evaluate --model {tmp_path} .*atwu evidence"
+    message = f"{tmp_path} is a model without an evaluation; first: atwu evaluate --model {tmp_path} .*atwu evidence"
     assert re.search(message, report(tmp_path, code=1))

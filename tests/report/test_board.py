@@ -69,7 +69,8 @@ def test_the_page_shows_every_study(study: Path, records: Records) -> None:
         (lambda file: file["studies"][0].update(results={}), "results need at least one unlearned model"),
         (lambda file: file["studies"][0]["facts"].update(records="javascript:x"), "records is 'javascript:x'"),
         (lambda file: file.update(studies=[]), "studies is '[]'; tuple should have at least 1 item"),
-        (lambda file: file.update(schema="atwu.eval/3"), "has the schema 'atwu.eval/3', expected 'atwu.board/1'"),
+        (lambda file: file.update(schema="atwu.eval/3"), "is not a board: its schema is 'atwu.eval/3'"),
+        (lambda file: file.update(schema="atwu.board/0"), "has the schema 'atwu.board/0', expected 'atwu.board/1'"),
     ],
 )
 def test_a_wrong_submission_is_refused_in_one_line(
@@ -84,6 +85,24 @@ def test_a_wrong_submission_is_refused_in_one_line(
     assert str(error.value).startswith(str(path))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere", "nowhere not found; give a study folder, .* board.json"),
+        ("mine.yaml", "mine.yaml is not a board, which is a JSON file; atwu board build FOLDER writes one"),
+        ("study.json", "study.json is not a board: its schema is 'atwu.study/2', expected 'atwu.board/1'. atwu board"),
+        ("config.json", "config.json is not a board: it has no 'schema', expected 'atwu.board/1'"),
+        ("", " is a model without an evaluation; first: atwu evaluate"),
+    ],
+)
+def test_a_wrong_kind_of_path_is_named_with_what_is_allowed(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("methods: all\n")
+    (tmp_path / "study.json").write_text('{"schema": "atwu.study/2"}') if name else None
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        read_board([tmp_path / name])
 
 
 def test_a_folder_of_results_needs_its_facts(records: Records, tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ def read_board(paths: Sequence[str | Path]) -> Board:
 
 
 def _studies(path: Path) -> Iterable[BoardStudy]:
+    if not path.exists():
+        allowed = f"a study folder, a folder of results with a {FACTS_NAME}, or a {BOARD_NAME}"
+        raise FileNotFoundError(f"{path} not found; give {allowed}.")
     if not path.is_dir():
         board: Board = read_declared(path, Board, BOARD_SCHEMA_NAME, what="board", made_by=_MADE_BY)
         return board.studies

@@ -24,6 +24,7 @@ from atwu._file_reading import file_text, parse_json, printable, read_object, ty
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
+from atwu.modeling.model_files import CONFIG
 from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons
 from atwu.training.model_card import public_text
@@ -131,16 +132,16 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
         elif path.is_file():
             result = read_result(path)
             runs = [RunRecord(public_text(printable(result.model)), None, None, result)]
-        elif (path / RECORD_NAME).is_file():
+        elif (path / RECORD_NAME).is_file() or (path / CONFIG).is_file():
             raise FileNotFoundError(
-                f"{path} is a run without an evaluation; first: atwu evaluate --model {path} --forget ROWS --retain ROWS "
+                f"{path} is a model without an evaluation; first: atwu evaluate --model {path} --forget ROWS --retain ROWS "
                 f"--output {path / EVAL_NAME} (its verdict, if it has one: atwu evidence {path})."
             )
         elif results := sorted(path.glob("*.json")):
             runs = [_stored(read_result(file)) for file in results]
         else:
             raise FileNotFoundError(
-                f"{path} contains no finished run: expected a study folder ({STUDY_NAME}), a run folder with "
+                f"{path} {'contains no finished run' if path.is_dir() else 'not found'}: expected a study folder ({STUDY_NAME}), a run folder with "
                 f"{EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
             )
         for run in runs:
