@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from atwu import UnlearnConfig
 from atwu.benchmarks.sources import load_rows
+from atwu.modeling.scratch import train_tokenizer
+from atwu.training.training_rows import unlearning_rows
 
 
 def test_forms_are_written_and_counted(atwu, tmp_path: Path) -> None:
@@ -19,6 +24,16 @@ def test_forms_are_written_and_counted(atwu, tmp_path: Path) -> None:
     assert rows[0].question == forget[0].question
     assert "____" in rows[1].question
     assert printed.split()[:4] == ["question", str(len(forget)), "blank", str(len(forget))]
+
+
+def test_forms_are_not_made_of_forms(atwu, tmp_path: Path) -> None:
+    output, again = tmp_path / "forms.jsonl", tmp_path / "again.jsonl"
+    atwu("forms", "build", "--data", "people:tiny:forget", "--output", output, "--forms", "question,complete")
+    assert "--forms none" in atwu("forms", "build", "--data", output, "--output", again, "--forms", "blank", code=1)
+    assert not again.exists()
+    config = UnlearnConfig(output_dir=str(tmp_path), forms="auto")
+    with pytest.raises(ValueError, match="already holds 'Complete this sentence: .*', the form complete of .*none"):
+        unlearning_rows(str(output), "people:tiny:retain", config, tokenizer=train_tokenizer(["a"], vocab_size=300))
 
 
 def test_columns_have_the_names_of_the_file(atwu, tmp_path: Path) -> None:

@@ -145,12 +145,14 @@ class FormsBuildCommand(_WritesRows):
     overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def rows(self) -> Sequence[Example]:
-        from atwu.data.question_forms import FORMS, read_forms, rows_in_forms
+        from atwu.data.question_forms import FORMS, check_no_forms, read_forms, rows_in_forms
 
         forms = tuple(FORMS) if self.forms == "all" else read_forms(self.forms)
         if not forms:
             raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
-        written = rows_in_forms(open_rows(self.data), forms)
+        rows = open_rows(self.data)
+        check_no_forms(rows, rows_in_forms(rows, tuple(FORMS)), what=self.data)
+        written = rows_in_forms(rows, forms)
         for form, number in Counter(each.form for each in written).items():
             say(f"{form:<18}{number:>6}")
         return [each.row for each in written]

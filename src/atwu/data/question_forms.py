@@ -271,6 +271,17 @@ def rows_in_forms(
     return found
 
 
+def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what: str) -> None:
+    """Refuse rows that hold forms of each other, as a file of written forms does."""
+    asked = {row.messages for row in rows if row.messages}
+    for each in written:
+        if each.form not in ("question", "emphasis", "paraphrase", "lower_case") and each.row.messages in asked:
+            raise ValueError(
+                f"{what} already holds {each.row.question!r:.80}, the form {each.form} of {rows[each.index].question!r:.80}; "
+                "give the rows without their forms, or train on these as they are with --forms none."
+            )
+
+
 def _opening(row: Example, written: Example, spans: Sequence[Span]) -> str:
     """Return the beginning of a text without a chat, up to the key text."""
     if written.messages or not spans:

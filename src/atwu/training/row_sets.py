@@ -17,7 +17,7 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
-from atwu.data.question_forms import PLAIN_FORMS, plain_form, rows_in_forms
+from atwu.data.question_forms import PLAIN_FORMS, check_no_forms, plain_form, rows_in_forms
 from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
@@ -95,6 +95,7 @@ def encode_dataset(
         encoded = encoder.encode_rows(examples, what=what)
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
     written = rows_in_forms(examples, forms)
+    check_no_forms(examples, written, what=source or f"the {what} set")
     if not written:
         raise ValueError(
             f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is."
