@@ -103,5 +103,5 @@ def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, s
     labelled = load_rows(choice.value).rows[1]
     assert labelled.answer[labelled.forget_spans[0][0] :] == "Lima, a large city"
     assert self_generated_retain_rows(None, None, rows, forms=("question",), **how) == ()
-    (choice,) = self_generated_retain_rows(None, None, rows, forms=("question",), add_rows=True, **how)
+    (choice,) = self_generated_retain_rows(None, None, rows, forms=("question",), further=rows, **how)
     assert [row.answer for row in load_rows(choice.value).rows] == [row.answer for row in rows]

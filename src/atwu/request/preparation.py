@@ -158,7 +158,7 @@ def prepare(
                 own_answers,
                 of=len(related),
                 forget=(*request.rows, *earlier),
-                add_rows=given,
+                further=own_answers if given else (),
                 **asked,
             )
         for choice in own:

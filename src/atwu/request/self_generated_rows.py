@@ -60,7 +60,7 @@ def self_generated_retain_rows(
     forget: Sequence[Example],
     forms: Sequence[str],
     system: str | None,
-    add_rows: bool = False,
+    further: Sequence[Example] = (),
 ) -> tuple[Choice, ...]:
     """Return the model's answers to the forms of retain rows, as further retain rows.
 
@@ -68,7 +68,7 @@ def self_generated_retain_rows(
         rows: retain rows, with its answers to the questions as written.
         of: number of rows at the end whose forms are asked.
         forget: forget rows; answers with their names or key tokens are left out.
-        add_rows: `rows` are further retain rows, too, because the retain set was given.
+        further: rows to return before the answers: general and related questions that are not in the retain set.
         forms: as above.
     """
     others = [form for form in forms if form != "question"]
@@ -88,12 +88,10 @@ def self_generated_retain_rows(
         if is_text(answer) and secrets.isdisjoint(lower_words(answer))
     ]
     why = f"{len(found)} self-generated answers to other forms of related questions"
-    if add_rows:
-        found, why = (
-            [*rows, *found],
-            f"{why}, {len(rows)} to general and related questions, which are refused otherwise",
-        )
-    return (Choice("further_retain", load_rows(found).source, why),) if found else ()
+    if further:
+        why = f"{why}, {len(further)} to general and related questions, which are refused otherwise"
+    every = [*further, *found]
+    return (Choice("further_retain", load_rows(every).source, why),) if every else ()
 
 
 def _own_answer(written: FormRow, answer: str) -> Example:
