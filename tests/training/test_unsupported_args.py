@@ -39,6 +39,14 @@ from tests.commands import run_here
             "lr_scheduler_type warmup_stable_decay .*=None: .*num_decay_steps",
         ),
         ({"optim_args": "rank"}, "optim_args must be NAME=VALUE pairs .*'rank'"),
+        (
+            {"optim_args": "foo=1"},
+            "optim_args sets 'foo', but the optimizer adamw_torch.* takes none; leave optim_args",
+        ),
+        (
+            {"optim": "sgd", "optim_args": "momentum=0.9, foo=1"},
+            "'foo', but the optimizer sgd takes momentum, dampening, weight_decay, nesterov",
+        ),
         ({"hub_strategy": "end"}, "hub_strategy"),
         ({"bf16_full_eval": True}, "bf16_full_eval"),
         ({"label_names": ["labels"]}, "label_names"),
@@ -52,6 +60,19 @@ from tests.commands import run_here
 def test_arguments_that_would_be_ignored_are_rejected(config, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         config(output_dir=str(tmp_path), use_cpu=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("optim", "taken"),
+    [
+        ("sgd", "momentum=0.9, nesterov=true"),
+        ("adagrad", "lr_decay=0.1"),
+        ("rmsprop", "alpha=0.9,centered=true"),
+        ("lomo", "clip=1"),  # not installed, or needs a model
+    ],
+)
+def test_options_that_an_optimizer_takes_are_accepted(optim, taken, tmp_path):
+    FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, optim=optim, optim_args=taken)
 
 
 @pytest.mark.parametrize(

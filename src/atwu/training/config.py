@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import SchedulerType, TrainingArguments, get_scheduler
+from transformers import TrainingArguments
 
 from atwu._file_reading import parse_json
 from atwu._names import lookup
@@ -22,6 +22,7 @@ from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
+from atwu.training.optimization import check_optimization
 from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 
@@ -327,22 +328,6 @@ def check_supported_args(config: TrainingArguments) -> None:
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
-
-
-def check_optimization(config: TrainingArguments) -> None:
-    """Check what transformers would read only when training begins: options of the schedule and of the optimizer."""
-    if config.optim_args and any(pair.count("=") != 1 for pair in config.optim_args.split(",")):
-        raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {config.optim_args!r}.")
-    name, given = SchedulerType(config.lr_scheduler_type), config.lr_scheduler_kwargs
-    trial = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-    try:
-        get_scheduler(
-            name, trial, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=typing.cast(Any, given)
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"lr_scheduler_type {name.value} does not work with lr_scheduler_kwargs={given}: {error}."
-        ) from None
 
 
 def _several() -> bool:
