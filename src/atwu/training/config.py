@@ -168,6 +168,9 @@ class UnlearnConfig(_UnlearnFields):
         options: fields (`UnlearnOptions`, `TrainingArguments`) and options of components.
     """
 
+    if typing.TYPE_CHECKING:  # `HfArgumentParser` needs the wider type of the field
+        component_options: dict[str, Any]
+
     __signature__ = _signature(_UnlearnFields, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
 
     def __init__(
@@ -224,7 +227,6 @@ class UnlearnConfig(_UnlearnFields):
             super()._check_rate()
 
     def recipe(self) -> Recipe:
-        by_name: Any = self.component_options
         return recipe(
             self.method,
             weighting=self.weighting,
@@ -233,7 +235,7 @@ class UnlearnConfig(_UnlearnFields):
             preserve=self.preserve,
             replacement=self.replacement,
             configuration=self.configuration,
-            **by_name,
+            **self.component_options,
         )
 
     def as_plain(self) -> dict[str, Any]:

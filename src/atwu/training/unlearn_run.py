@@ -143,8 +143,8 @@ def train_run(
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
     if "auxiliary_models" in recipe.needs:
-        given: Any = config.component_options
-        config.component_options = given | auxiliary_models(source, config, rows.sets, say=say)
+        found = auxiliary_models(source, config, rows.sets, say=say)
+        config.component_options = {**config.component_options, **found}  # the given configuration stays as it is
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
@@ -202,7 +202,7 @@ def auxiliary_models(
     SU-LLM (Wan et al. 2025) compares a model fine-tuned on the forget set with one fine-tuned on the retain set. Both are
     trained here from the model to unlearn, once, and cached by model, rows and configuration.
     """
-    options: Any = config.component_options
+    options = config.component_options
     missing = [name for name in ("forget", "retain") if options.get(f"auxiliary_{name}") is None]
     if not missing:
         return {}
