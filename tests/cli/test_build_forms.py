@@ -32,7 +32,7 @@ def test_forms_are_not_made_of_forms(atwu, tmp_path: Path) -> None:
     assert "--forms none" in atwu("forms", "build", "--data", output, "--output", again, "--forms", "blank", code=1)
     assert not again.exists()
     config = UnlearnConfig(output_dir=str(tmp_path), forms="auto")
-    with pytest.raises(ValueError, match="already holds 'Complete this sentence: .*', the form complete of .*none"):
+    with pytest.raises(ValueError, match=r"already holds 'Complete this sentence: .*', the form complete of .*none"):
         unlearning_rows(str(output), "people:tiny:retain", config, tokenizer=train_tokenizer(["a"], vocab_size=300))
 
 

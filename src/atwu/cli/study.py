@@ -167,9 +167,7 @@ class StudyCompareCommand:
             say(f"not compared: {missing}")
 
 
-def print_plan(
-    console: Console, planned: StudyPlan, processes: int, finished: Mapping[str, Sequence[str]]
-) -> None:
+def print_plan(console: Console, planned: StudyPlan, processes: int, finished: Mapping[str, Sequence[str]]) -> None:
     """Print the variants of a study, their tuning budget, and the estimated duration.
 
     Args:
@@ -206,7 +204,9 @@ def print_plan(
         f"about {_duration(whole)}"
     )
     if any(finished.get(run.name) for run in planned.runs):
-        console.print("Runs with other settings stop the study: choose another --output, or repeat them with --overwrite.")
+        console.print(
+            "Runs with other settings stop the study: choose another --output, or repeat them with --overwrite."
+        )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
         console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")

@@ -141,8 +141,8 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
             runs = [_stored(read_result(file)) for file in results]
         else:
             raise FileNotFoundError(
-                f"{path} {'contains no finished run' if path.is_dir() else 'not found'}: expected a study folder ({STUDY_NAME}), a run folder with "
-                f"{EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
+                f"{path} {'contains no finished run' if path.is_dir() else 'not found'}: expected a study folder "
+                f"({STUDY_NAME}), a run folder with {EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
             )
         for run in runs:
             if run.label in REFERENCE_MODELS:

@@ -95,7 +95,7 @@ def test_labels_that_are_not_compared_are_named():
 
 def test_a_comparison_needs_a_folder_and_a_table(tmp_path):
     (tmp_path / "mine.yaml").write_text("methods: all\n")
-    with pytest.raises(NotADirectoryError, match="mine.yaml is a file; give the output folder of `atwu study run`"):
+    with pytest.raises(NotADirectoryError, match=r"mine\.yaml is a file; give the output folder of `atwu study run`"):
         run_cli(["study", "compare", str(tmp_path / "mine.yaml")])
     run("atwu", 1, {}).result.write(tmp_path / "atwu-s1.json")
     with pytest.raises(ValueError, match=f"{tmp_path} names no published table; .*--table: headline-rwku, "):
