@@ -190,7 +190,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
             runs[0].method,
             settings or "published",
             ", ".join(str(run.seed) for run in runs),
-            f"{done.count([])} of {len(runs)}" + (f" (more with other {others})" if others else ""),
+            f"{done.count([])} of {len(runs)}" + (f" (more with other settings: {others})" if others else ""),
         )
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))

@@ -21,7 +21,7 @@ from typing import Any
 from accelerate.utils.memory import clear_device_cache
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._file_reading import read_json
+from atwu._file_reading import read_object
 from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.base import evenly_spaced
@@ -246,9 +246,11 @@ def drop_weights(folder: Path) -> None:
 
 
 def job_of(root: Path, folder: Path) -> Any:
-    """Return the job for which a folder below `root` was started; None if there is none."""
-    file = _job_file(root, folder)
-    return read_json(file) if file.is_file() else None
+    """Return the job for which a folder below `root` was started; None if there is none that can be read."""
+    try:
+        return read_object(_job_file(root, folder))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def begin_job(root: Path, folder: Path, job: Mapping[str, Any]) -> None:

@@ -83,9 +83,9 @@ def planned(tmp_path, methods, setting="tiny", more="", **given):
     return plan(read_study(path), setting, tmp_path / "out", **given)
 
 
-def again(tmp_path, models, methods="wga, npo", more="", setting="tiny"):
+def again(tmp_path, models, methods="wga, npo", more="", setting="tiny", overwrite=False):
     plan = planned(tmp_path, methods, setting, more=more)
-    work = PlanExecution(plan, RunContext(models, plan.setting, plan.metrics), device="cpu")
+    work = PlanExecution(plan, RunContext(models, plan.setting, plan.metrics), device="cpu", overwrite=overwrite)
     work.prepare(plan.runs)
     with InProcessExecutor() as executor:
         work.work(plan.runs, executor)
@@ -147,6 +147,19 @@ def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(tmp_path, models,
     assert [run.finished for run in found.plan.runs] == [True] * 2
 
 
+def test_damaged_files_are_named_and_repeated_with_overwrite(tmp_path, models, work):
+    done = again(tmp_path, models)
+    wga, npo = done.plan.runs
+    (wga.folder / "eval.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"wga-s1 is damaged \(eval.json has 2 bytes, .*--overwrite"):
+        again(tmp_path, models)
+    (tmp_path / "out" / "jobs" / "runs-npo-s1.json").write_text("{")
+    assert not done.settled(npo)
+    again(tmp_path, models, overwrite=True)
+    assert work.unlearned == ["wga-s1", "npo-s1"] * 2
+    assert [damage(run.folder) for run in done.plan.runs] == [None, None]
+
+
 def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, models, work):
     setting = dataclasses.replace(find_setting("tiny"), target="some/model")
 
@@ -166,7 +179,7 @@ def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, mod
     assert "0 of 2 runs to do" in printed
     found, printed, said = finished("{label: wga, method: wga, beta: 2}, npo")
     assert found == {"wga-s1": ["options", "recipe"], "npo-s1": []}
-    assert re.search(r"0 of 1 \(more with other options, recipe\)", printed)
+    assert re.search(r"0 of 1 \(more with other settings: options, recipe\)", printed)
     assert re.search("1 of 2 runs to do.*other settings.*--output.*--overwrite", printed, re.S)
     assert not said
 

@@ -18,7 +18,7 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json, write_text
-from atwu._manifest import MANIFEST_NAME, RECORD_NAME
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
@@ -115,16 +115,22 @@ class PlanExecution:
 
     def other_settings(self, run: ExperimentRun) -> list[str]:
         """Names of the settings that the existing files of a run were made with other values of."""
-        known, wanted = job_of(self.plan.folder, run.folder) or {}, self.jobs[run.name]
+        known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
+        if known is None:
+            return ["unknown, since jobs/ has no record of them"]
         return [name for name in {**wanted, **known} if known.get(name) != wanted.get(name)]
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
-        """Check the existing files of runs, and clear failures."""
+        """Check the existing files of runs, and clear failures and, with `overwrite`, damaged ones."""
         for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and not self._overwrite and (run.folder / RECORD_NAME).is_file():
                 failure.unlink()  # unlearning is finished, the evaluation failed
             elif failure.is_file():
+                shutil.rmtree(run.folder)
+            if (run.folder / MANIFEST_NAME).is_file() and (wrong := damage(run.folder, weights=False)):
+                if not self._overwrite:
+                    raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
             there = run.folder.exists() or unfinished(run.folder).exists()
             if there and not self._overwrite and (names := self.other_settings(run)):
