@@ -40,7 +40,7 @@ def test_a_study_becomes_a_board_and_the_board_a_submission(study: Path, records
     for label, result in records.results.items():
         assert (read.results[label].sets, read.results[label].overall) == (result.sets, result.overall)
         assert not read.results[label].rows
-    run_cli(["board", "build", str(one / BOARD_NAME), "--output", str(two)])
+    run_cli(["board", "build", str(one), "--output", str(two)])
     for name in ("index.html", BOARD_NAME):
         assert (one / name).read_bytes() == (two / name).read_bytes()
     with pytest.raises(FileExistsError):
@@ -109,6 +109,9 @@ def test_a_folder_of_results_needs_its_facts(records: Records, tmp_path: Path) -
     for run in records.runs:
         run.result.write(tmp_path / f"{run.label}-s{run.seed}.json")
     with pytest.raises(ValueError, match=r"board\.yaml: the key benchmark is missing \(and 2 more\)\. board\.yaml in"):
+        read_board([tmp_path])
+    (tmp_path / FACTS_NAME).write_text("Pebbles")
+    with pytest.raises(ValueError, match=r"board\.yaml must hold keys and their values\. board\.yaml in this folder states"):
         read_board([tmp_path])
     (tmp_path / FACTS_NAME).write_text(json.dumps(FACTS | {"command": "atwu evaluate"}))
     assert set(read_board([tmp_path]).studies[0].results) == {"atwu", "wga", "npo"}

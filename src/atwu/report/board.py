@@ -25,7 +25,7 @@ from atwu.report.metric_table import REFERENCE_MODELS, is_attack
 from atwu.report.page.page_templates import render_template
 from atwu.report.page.report_page import SORT, explained, metrics_page_table, models_page_table, range_of
 from atwu.report.page.summary_section import facts, public_settings, reproduce
-from atwu.report.report_records import NO_BUDGET, Records, RunRecord, headline_metrics, leading_metric
+from atwu.report.report_records import NO_BUDGET, STUDY_NAME, Records, RunRecord, headline_metrics, leading_metric
 from atwu.report.run_records import read_records
 from atwu.training.model_card import public_command, public_record, public_text
 
@@ -120,9 +120,12 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
     if not path.exists():
         allowed = f"a study folder, a folder of results with a {FACTS_NAME}, or a {BOARD_NAME}"
         raise FileNotFoundError(f"{path} not found; give {allowed}.")
+    if path.is_dir() and not (path / FACTS_NAME).is_file() and not (path / STUDY_NAME).is_file():
+        path = written if (written := path / BOARD_NAME).is_file() else path
     if not path.is_dir():
         board: Board = read_declared(path, Board, BOARD_SCHEMA_NAME, what="board", made_by=_MADE_BY)
         return board.studies
+    hint = f"{FACTS_NAME} in this folder states benchmark, model, command, budget, about and records."
     records = read_records([path])
     setting = records.study.get("setting") or {}
     target, benchmark = setting.get("target"), setting.get("benchmark")
@@ -139,8 +142,9 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
         facts["command"] = public_command(command)
     if (file := path / FACTS_NAME).is_file():
         written = read_yaml(file)
-        facts |= written if isinstance(written, dict) else {"benchmark": written}
-    hint = f"{FACTS_NAME} in this folder states benchmark, model, command, budget, about and records."
+        if not isinstance(written, dict):
+            raise ValueError(f"{file} must hold keys and their values. {hint}")
+        facts |= written
     return [
         BoardStudy(
             validated(facts, type_adapter(StudyFacts), what=str(file), hint=hint),

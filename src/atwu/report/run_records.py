@@ -142,7 +142,7 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
         else:
             raise FileNotFoundError(
                 f"{path} {'contains no finished run' if path.is_dir() else 'not found'}: expected a study folder "
-                f"({STUDY_NAME}), a run folder with {EVAL_NAME}, a result file of atwu evaluate, or a folder of these."
+                f"({STUDY_NAME}), a run folder with {EVAL_NAME}, a result file of atwu evaluate, or a folder of result files."
             )
         for run in runs:
             if run.label in REFERENCE_MODELS:
