@@ -232,9 +232,9 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
     try:
         found = read_object(path, foreign=False)
-    except ValueError:
+    except ValueError as error:
         if path.suffix.lower() == ".json":
-            raise
+            raise ValueError(f"{error} Restore it, or create it again with {made_by}.") from None
         raise ValueError(f"{path} is not a {what}, which is a JSON file; {made_by} writes one.") from None
     name = str(found.get("schema", ""))[:60]
     if name.partition("/")[0] != schema.partition("/")[0]:

@@ -111,7 +111,9 @@ def test_a_folder_of_results_needs_its_facts(records: Records, tmp_path: Path) -
     with pytest.raises(ValueError, match=r"board\.yaml: the key benchmark is missing \(and 2 more\)\. board\.yaml in"):
         read_board([tmp_path])
     (tmp_path / FACTS_NAME).write_text("Pebbles")
-    with pytest.raises(ValueError, match=r"board\.yaml must hold keys and their values\. board\.yaml in this folder states"):
+    with pytest.raises(
+        ValueError, match=r"board\.yaml must hold keys and their values\. board\.yaml in this folder states"
+    ):
         read_board([tmp_path])
     (tmp_path / FACTS_NAME).write_text(json.dumps(FACTS | {"command": "atwu evaluate"}))
     assert set(read_board([tmp_path]).studies[0].results) == {"atwu", "wga", "npo"}

@@ -173,7 +173,7 @@ def test_options_that_would_undo_an_earlier_request_are_rejected(
 
 def test_a_changed_ledger_is_rejected(apply: Apply, started: Path, tmp_path: Path) -> None:
     ledger = Path(shutil.copytree(started, tmp_path / "ledger"))
-    for name in ("general.jsonl", "models"):
+    for name in ("general.jsonl", "models", "rows"):
         (ledger / name).rename(tmp_path / name)
         with pytest.raises(FileNotFoundError, match=rf"{name}.* is missing; restore it"):
             apply(ledger, 2)
@@ -181,6 +181,11 @@ def test_a_changed_ledger_is_rejected(apply: Apply, started: Path, tmp_path: Pat
     (rows,) = (ledger / "rows").iterdir()
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(ValueError, match=r"request 1 .*rows"):
+        apply(ledger, 2)
+    (ledger / "requests" / "0002.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"0002\.json, line 1, .*invalid JSON.* Restore it, or create it again with atwu"
+    ):
         apply(ledger, 2)
     (ledger / "requests" / "0001.json").rename(ledger / "requests" / "0002.json")
     with pytest.raises(ValueError, match=r"0002\.json"):

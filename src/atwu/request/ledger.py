@@ -222,11 +222,12 @@ class Ledger:
         Raises:
             FileNotFoundError, ValueError: they are missing or changed.
         """
-        rows = load_rows(self.folder / entry.forget_rows.source).rows
+        file = self.folder / entry.forget_rows.source
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} is missing; restore it, since request {entry.number} is measured on it.")
+        rows = load_rows(file).rows
         if fingerprint(rows) != entry.forget_rows.fingerprint:
-            raise ValueError(
-                f"{self.folder / entry.forget_rows.source} was changed; request {entry.number} had other rows."
-            )
+            raise ValueError(f"{file} was changed; restore it, since request {entry.number} had other rows.")
         return rows
 
     def general_rows(self, *, recorded: bool) -> Sequence[Example]:

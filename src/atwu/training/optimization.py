@@ -38,7 +38,9 @@ def _check_optim_args(config: TrainingArguments, text: str) -> None:
             return
     if unknown := sorted(given.keys() - given.read.keys() - passed.keys()):
         allowed = f"takes {', '.join(given.read)}" if given.read else "takes none; leave optim_args out"
-        raise ValueError(f"optim_args sets {unknown[0]!r}, but the optimizer {OptimizerNames(config.optim).value} {allowed}.")
+        raise ValueError(
+            f"optim_args sets {unknown[0]!r}, but the optimizer {OptimizerNames(config.optim).value} {allowed}."
+        )
 
 
 class _Options(dict[str, str]):
