@@ -12,6 +12,8 @@ import pytest
 
 from atwu.benchmarks import rwku as module
 from atwu.benchmarks.rwku import rwku_benchmark, rwku_rows
+from atwu.cli.cli_options import parse_command
+from atwu.cli.evaluate import EvaluateCommand
 from atwu.data.schema import Example
 
 ORLA, TAVI = "Orla Venn", "Tavi Brook"
@@ -139,3 +141,9 @@ def test_real_batch_protocol() -> None:
     assert set(retain_only) < set(full)
     forgotten = {(row.messages, row.answer) for row in rows_of(found.forget_source)}
     assert not forgotten & {(row.messages, row.answer) for row in retain_only}
+
+
+def test_an_evaluation_asks_about_the_people_of_its_forget_rows(tmp_path: Path) -> None:
+    given = ["--model", "smollm2", "--forget", f"rwku:{ORLA}:questions", "--rwku", str(tmp_path)]
+    command = parse_command(EvaluateCommand, given, name="evaluate")
+    assert command._probes(rows_of(f"rwku:{ORLA}:questions")).subjects == (ORLA,)

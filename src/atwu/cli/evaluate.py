@@ -27,6 +27,7 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
+    from atwu.data.schema import Example
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import ReferenceModels
     from atwu.judge.verdicts import Claim, Judge, Pair
@@ -83,7 +84,10 @@ class EvaluateCommand(NamesRows):
         "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None
     )
     rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, common=False, needs="rwku"
+        "RWKU subjects, separated by ';'. Default: those of RWKU's forget rows, else the ten of the ATWU paper.",
+        None,
+        common=False,
+        needs="rwku",
     )
     probes: str | None = cli_option(
         "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None, excludes="rwku"
@@ -169,7 +173,7 @@ class EvaluateCommand(NamesRows):
         rows = {name: open_rows(source) for name, source in sources.items()}
         subsets = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
         options: dict[str, Any] = {name: subsets.pop(name) for name in ("forget", "retain", "holdout")}
-        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes()}
+        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes(rows["forget"])}
         options |= {"metrics": wanted, "config": config, "judge": judge, "before_judging": cost.announce}
         result, reference_results = self._results(model, references, given, options)
         if result is None:
@@ -303,7 +307,7 @@ class EvaluateCommand(NamesRows):
             )
         return None
 
-    def _probes(self) -> Any:
+    def _probes(self, forget: Sequence[Example]) -> Any:
         if self.probes is not None:
             from atwu.benchmarks.load_benchmark import load_benchmark
 
@@ -317,9 +321,12 @@ class EvaluateCommand(NamesRows):
         from atwu.benchmarks.rwku import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
 
         named = [name.strip() for name in (self.rwku_subjects or "").split(";") if name.strip()]
+        if not named and str(self.forget).startswith("rwku:"):
+            named = sorted({row.subject for row in forget if row.subject is not None})
         caps = {kind: min(cap, self.limit or cap) for kind, cap in CAPS.items()}
         probes = load_probes(rwku_tables(self.rwku), subjects=named or CANONICAL_FORGET, caps=caps)
-        note(f"rwku: {len(probes.probes)} probes, dropped {sum(probes.duplicates.values())} exact duplicates")
+        note(f"rwku: {len(probes.probes)} probes about {', '.join(probes.subjects)}")
+        note(f"rwku: dropped {sum(probes.duplicates.values())} exact duplicates")
         return probes
 
 
