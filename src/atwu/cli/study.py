@@ -171,7 +171,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     """Print the variants of a study, their tuning budget, and the estimated duration.
 
     Args:
-        finished: finished runs, by name, with the settings that were others.
+        finished: finished runs, by name, with what keeps them from being reused.
     """
     from rich.text import Text
 
@@ -190,7 +190,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
             runs[0].method,
             settings or "published",
             ", ".join(str(run.seed) for run in runs),
-            f"{done.count([])} of {len(runs)}" + (f" (more with other settings: {others})" if others else ""),
+            f"{done.count([])} of {len(runs)}" + (f" (more not reusable: {others})" if others else ""),
         )
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
@@ -205,7 +205,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     )
     if any(finished.get(run.name) for run in planned.runs):
         console.print(
-            "Runs with other settings stop the study: choose another --output, or repeat them with --overwrite."
+            "Runs that cannot be reused stop the study: choose another --output, or repeat them with --overwrite."
         )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:

@@ -179,9 +179,11 @@ def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, mod
     assert "0 of 2 runs to do" in printed
     found, printed, said = finished("{label: wga, method: wga, beta: 2}, npo")
     assert found == {"wga-s1": ["options", "recipe"], "npo-s1": []}
-    assert re.search(r"0 of 1 \(more with other settings: options, recipe\)", printed)
-    assert re.search("1 of 2 runs to do.*other settings.*--output.*--overwrite", printed, re.S)
+    assert re.search(r"0 of 1 \(more not reusable: options, recipe\)", printed)
+    assert re.search("1 of 2 runs to do.*cannot be reused.*--output.*--overwrite", printed, re.S)
     assert not said
+    (tmp_path / "out" / "runs" / "npo-s1" / "eval.json").write_text("{}")
+    assert finished("wga, npo")[0] == {"wga-s1": [], "npo-s1": ["damaged files"]}
 
 
 def test_a_plan_trains_no_model_to_compare_runs(tmp_path, models, work, taught):

@@ -128,7 +128,7 @@ class PlanExecution:
                 failure.unlink()  # unlearning is finished, the evaluation failed
             elif failure.is_file():
                 shutil.rmtree(run.folder)
-            if (run.folder / MANIFEST_NAME).is_file() and (wrong := damage(run.folder, weights=False)):
+            if wrong := _damage(run):
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
@@ -197,6 +197,11 @@ class PlanExecution:
         return found
 
 
+def _damage(run: ExperimentRun) -> str | None:
+    """What is wrong with the files of a run; None also for one that was killed before its manifest was written."""
+    return damage(run.folder, weights=False) if (run.folder / MANIFEST_NAME).is_file() else None
+
+
 def _record_failure(run: ExperimentRun, error: Exception) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
@@ -249,18 +254,20 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 
 
 def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
-    """Return the finished runs of a plan, by name, with the settings that were others; no model is trained for this."""
+    """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
+    or damaged files. No model is trained for this."""
     found = {run.name: run for run in plan.runs if run.finished}
     try:
         models = prepare_models(plan.setting, train=False, say=silent) if found else None
     except OSError as error:  # rows or models are not available
         say(f"finished runs are not compared with the settings of this plan: {error}")
         models = None
-    if models is None:
-        return {name: [] for name in found}
-    setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
-    work = PlanExecution(plan, setup, device=device)
-    return {name: work.other_settings(run) for name, run in found.items()}
+    wrong = dict[str, list[str]]()
+    if models is not None:
+        setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
+        work = PlanExecution(plan, setup, device=device)
+        wrong = {name: work.other_settings(run) for name, run in found.items()}
+    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in found.items()}
 
 
 def run_study(
