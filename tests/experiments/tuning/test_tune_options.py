@@ -159,10 +159,10 @@ def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searc
     assert re.search("grad_ascent: .*people-tiny/grad_ascent .*pruned", done.output)
     assert Path("out/grad_diff.yaml").is_file()
     assert not Path("out/grad_ascent.yaml").exists()
-    assert run("--method", "grad_diff", "--output", "out").exit_code == 0
+    assert run("--method", "grad_diff", "--output", "other").exit_code == 0
     searches.pruned.add("grad_diff")
-    assert run("--method", "grad_diff", "--output", "out").exit_code == 0
-    assert not Path("out/grad_diff.yaml").exists()
+    assert run("--method", "grad_diff", "--output", "other").exit_code == 0
+    assert not Path("other/grad_diff.yaml").exists()
 
 
 def test_a_named_method_that_the_rows_do_not_support_is_an_error(searches, rows):
@@ -201,6 +201,18 @@ def test_what_cannot_be_tuned_is_rejected_before_the_first_trial(searches, setti
     assert done.exit_code == 1
     assert re.search(said, str(done.exception))
     assert not searches.seen
+
+
+def test_the_result_of_a_search_at_another_setting_is_not_replaced(searches):
+    given = ("--method", "grad_diff", "--output", "out", "--setting")
+    assert run(*given, "people-tiny").exit_code == 0
+    done = run(*given, "tofu-small")
+    assert "at people-tiny, not tofu-small; choose another --output" in str(done.exception)
+    assert run(*given, "people-tiny", "--transfer-to", "people-small").exit_code == 0  # continues with a second stage
+    done = run(*given, "people-tiny")
+    assert "at people-tiny and people-small, not people-tiny" in str(done.exception)
+    Path("out/grad_diff.trials.json").write_text("{}")
+    assert "not a result of `atwu tune`" in str(run(*given, "people-tiny").exception)
 
 
 def test_presets_omit_options_of_the_machine(searches):

@@ -19,6 +19,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
+from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
 from atwu._names import lookup
 from atwu._program import program
@@ -55,6 +56,8 @@ _NOT_PRESET = (
     *("activation_checkpointing", "activation_checkpointing_kwargs"),
 )
 """Settings that do not affect results: output, logging and hardware."""
+
+_TRIALS = ".trials.json"
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
@@ -203,11 +206,27 @@ def plan_tuning(
         if transfer_to is not None and "learning_rate" in variant.options:
             raise ValueError(f"{variant.label} sets the learning rate, so there is none to transfer; leave it open.")
         check_preset(there, variant.options)
+        _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", found)
         try:
             run_config(here, variant.method, variant.options, seed=found.seed)
         except ValueError as error:
             raise ValueError(f"{variant.label}: {error}") from None
     return found
+
+
+def _check_earlier(file: Path, tuning: Tuning) -> None:
+    """Raise if the output has the result of a search at other settings; a second stage may follow the first."""
+    if not file.is_file():
+        return
+    try:
+        there = [str(each["setting"]) for each in read_object(file)["searches"]]
+    except (LookupError, TypeError):
+        raise ValueError(f"{file} is not a result of `atwu tune`; choose another --output.") from None
+    wanted = [tuning.here.name, *([tuning.there.name] if tuning.transfer_to is not None else [])]
+    if wanted[: len(there)] != there:
+        raise FileExistsError(
+            f"{file} is of a search at {' and '.join(there)}, not {' and '.join(wanted)}; choose another --output."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +318,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         for each in results
     ]
     written = {"schema": SEARCH_SCHEMA, "command": command, "searches": searches, "versions": versions()}
-    write_json(folder / f"{name}.trials.json", written)
+    write_json(folder / f"{name}{_TRIALS}", written)
     preset, best, search = folder / f"{name}.yaml", results[-1].best, results[-1].search
     if best is None:
         preset.unlink(missing_ok=True)  # of an earlier search
