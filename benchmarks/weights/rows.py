@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from atwu._cache import cache_folder, cached_tensors
-from atwu.benchmarks.rwku import PROBES, read_targets, rwku_tables
+from atwu.benchmarks.dataset_files import open_tables
+from atwu.benchmarks.rwku import PROBES, RWKU_DATA, read_targets
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu import proxy_spans
 from atwu.data.encode import Encoder
@@ -134,7 +135,7 @@ def load(name, models):
     rows and `PEOPLE_RETAIN_ROWS` others; RWKU's model is the pretrained one.
     """
     if name in SUBJECTS:
-        tables = rwku_tables()
+        tables = open_tables(RWKU_DATA)
         known = read_targets(tables)
         chosen = known[SUBJECTS[name]]
         others = "|".join(subject for subject in known if subject not in chosen)

@@ -143,7 +143,10 @@ def test_real_batch_protocol() -> None:
     assert not forgotten & {(row.messages, row.answer) for row in retain_only}
 
 
-def test_an_evaluation_asks_about_the_people_of_its_forget_rows(tmp_path: Path) -> None:
-    given = ["--model", "smollm2", "--forget", f"rwku:{ORLA}:questions", "--rwku", str(tmp_path)]
-    command = parse_command(EvaluateCommand, given, name="evaluate")
-    assert command._probes(rows_of(f"rwku:{ORLA}:questions")).subjects == (ORLA,)
+def test_an_evaluation_answers_at_most_the_limit_of_probes_per_kind() -> None:
+    given = ["--model", "smollm2", "--probes", f"rwku:{ORLA}/{TAVI}"]
+    every = parse_command(EvaluateCommand, given, name="evaluate")._probes()
+    assert every == rwku_benchmark(f"rwku:{ORLA}/{TAVI}").probes
+    kept = parse_command(EvaluateCommand, [*given, "--limit", "1"], name="evaluate")._probes()
+    assert kept is not None
+    assert [probe.kind for probe in kept.probes] == list(dict.fromkeys(probe.kind for probe in every.probes))

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from atwu.benchmarks import rwku as tables
-from atwu.benchmarks.dataset_files import DataSet
+from atwu.benchmarks.dataset_files import DataSet, Tables, open_tables
 from atwu.benchmarks.rwku import (
     ATTACKS,
     CANONICAL_FORGET,
     KINDS,
     PROBES,
+    RWKU_DATA,
     SURROGATE_RETAIN,
     load_probes,
     names_one_of,
     rwku_rows,
-    rwku_tables,
     subject_names,
 )
 from atwu.data.schema import Example
@@ -144,7 +144,7 @@ def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder:
 
 
 def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
-    probes = [item for item in load_probes(tables.rwku_tables(), subjects=PEOPLE[:2]).probes if item.kind != "aa"]
+    probes = [item for item in load_probes(open_tables(tables.RWKU_DATA), subjects=PEOPLE[:2]).probes if item.kind != "aa"]
     for kinds, name in ((("fb", "qa"), "probes"), (("neighbour_fb", "neighbour_qa"), "neighbours")):
         wanted = {(item.messages, item.row.answer, item.row.subject) for item in probes if item.kind in kinds}
         rows = only_rows(f"rwku:first2:{name}")
@@ -256,7 +256,7 @@ def probes_of(folder: Path, subjects: list[str], *, caps: Any = tables.CAPS, **r
     for kind, name in PROBES.items():
         usual = [probe(subject, "Who?", type="role play", neighbor="Norland") for subject in (ORLA, TAVI)]
         write(folder / f"{name}.jsonl", rows.get(kind, usual))
-    return load_probes(rwku_tables(folder), subjects=subjects, caps=caps)
+    return load_probes(Tables(replace(RWKU_DATA, exact=False), folder), subjects=subjects, caps=caps)
 
 
 def test_probes_of_the_chosen_subjects_are_in_the_order_of_the_files(tmp_path: Path) -> None:
@@ -302,8 +302,6 @@ def test_limits_keep_evenly_spaced_probes(tmp_path: Path) -> None:
     ],
 )
 def test_faulty_subjects_and_probes_are_named(tmp_path: Path, rows: dict[str, Any], said: str) -> None:
-    with pytest.raises(FileNotFoundError, match=r"forget_level1\.jsonl, forget_level2"):
-        rwku_tables(tmp_path)
     with pytest.raises(ValueError, match=said):
         probes_of(tmp_path, ["Orla Venn", TAVI], **rows)
 
@@ -321,7 +319,7 @@ def test_published_files() -> None:
         said = found.checked[-1].rpartition("; ")[2]
         return (len(found.rows), *map(int, re.findall(r"\d+", said)))
 
-    targets = tables.read_targets(tables.rwku_tables())
+    targets = tables.read_targets(open_tables(tables.RWKU_DATA))
     assert len(targets) == len(set(targets)) == 200
     assert counts("rwku:first200:passages") == (12470, 328)
     assert counts("rwku:first200:probes") == (2803 + 2699, 645)

@@ -173,8 +173,7 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--rwku-flavour", "port"), 2, "--rwku-flavour has no effect without --rwku;"),
-        (("--rwku-subjects", "A"), 2, "--rwku-subjects has no effect without --rwku;"),
+        (("--rwku-flavour", "port"), 2, "--rwku-flavour has no effect without --probes;"),
         (("--task-folder", "mine"), 2, "--task-folder has no effect without --task;"),
         (("--task-limit", "3"), 2, "--task-limit has no effect without --task;"),
         (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),

@@ -19,8 +19,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from atwu._names import did_you_mean
 from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
@@ -59,20 +57,6 @@ RWKU_DATA = DataSet(
         **{name: PublishedFile(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
     },
 )
-
-
-def rwku_tables(folder: str | Path | None = None) -> Tables:
-    """Open the copy in ATWU_DATA, or the Hub's if it is not set, which must be complete.
-
-    With a folder, open its five probe tables, which may be incomplete; their rows are not counted.
-    """
-    if folder is None:
-        return open_tables(RWKU_DATA)
-    files = [f"{name}.jsonl" for name in PROBES.values()]
-    missing = [file for file in files if not (Path(folder) / file).is_file()]
-    if missing:
-        raise FileNotFoundError(f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(files)}.")
-    return Tables(replace(RWKU_DATA, exact=False), Path(folder))
 
 
 def read_targets(tables: Tables) -> tuple[str, ...]:
@@ -249,7 +233,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """
     words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
     limit = whole_number(name, "rows per subject and file", count)
-    tables = rwku_tables() if tables is None else tables
+    tables = open_tables(RWKU_DATA) if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
     subjects = subject_names(wanted, published)
@@ -317,7 +301,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
     whole_number(name, "passages per subject", limit)  # or an error
-    tables = rwku_tables()
+    tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)
     if shared := sorted(set(subjects) & set(subject_names(retain, published))):

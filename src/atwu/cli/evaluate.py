@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +28,12 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.data.schema import Example
+    from atwu.benchmarks.base import Probes
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import ReferenceModels
     from atwu.judge.verdicts import Claim, Judge, Pair
 
-_NEEDS = {"rwku-flavour": "rwku", "task_folder": "task", "task_limit": "task"}
+_NEEDS = {"rwku-flavour": "probes", "task_folder": "task", "task_limit": "task"}
 """Settings that have no effect without another option."""
 EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
 
@@ -80,17 +81,9 @@ class EvaluateCommand(NamesRows):
         "with --original, both as models, the unlearning depth score (metric uds).",
         None,
     )
-    rwku: Path | None = cli_option(
-        "Folder with RWKU's probe files (forget_level1.jsonl, ...). Default: no probes.", None
-    )
-    rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: those of RWKU's forget rows, else the ten of the ATWU paper.",
-        None,
-        common=False,
-        needs="rwku",
-    )
     probes: str | None = cli_option(
-        "Benchmark whose own probes are answered, such as lume or muse:news (`atwu benchmarks`).", None, excludes="rwku"
+        "Benchmark whose own probes are answered, such as lume, muse:news or rwku:FORGET/RETAIN (`atwu benchmarks`).",
+        None,
     )
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
@@ -149,7 +142,7 @@ class EvaluateCommand(NamesRows):
             self.extra_retain or ()
         )
         present = [name for name, source in sources.items() if source]
-        present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
+        present += ["tasks"] * bool(config.tasks)
         present += [self.probes.partition(":")[0]] if self.probes else []
         named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         wanted = "all" if self.everything else named
@@ -173,7 +166,7 @@ class EvaluateCommand(NamesRows):
         rows = {name: open_rows(source) for name, source in sources.items()}
         subsets = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
         options: dict[str, Any] = {name: subsets.pop(name) for name in ("forget", "retain", "holdout")}
-        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes(rows["forget"])}
+        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes()}
         options |= {"metrics": wanted, "config": config, "judge": judge, "before_judging": cost.announce}
         result, reference_results = self._results(model, references, given, options)
         if result is None:
@@ -188,8 +181,8 @@ class EvaluateCommand(NamesRows):
         """Check combinations of options and return the model's name."""
         if self.model is None:
             raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")
-        if not (self.forget or self.retain or self.rwku or self.probes or self.settings.get("task")):
-            raise UsageError("no rows are given; give --forget, --retain or both, or --probes, --rwku or --task.")
+        if not (self.forget or self.retain or self.probes or self.settings.get("task")):
+            raise UsageError("no rows are given; give --forget, --retain or both, or --probes or --task.")
         if self.gpu_memory_utilization is not None and self.backend != "vllm":
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.model_url is not None and (self.loading.revision or self.loading.base):
@@ -307,27 +300,20 @@ class EvaluateCommand(NamesRows):
             )
         return None
 
-    def _probes(self, forget: Sequence[Example]) -> Any:
-        if self.probes is not None:
-            from atwu.benchmarks.load_benchmark import load_benchmark
-
-            found = load_benchmark(self.probes).probes
-            if found is None:
-                raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
-            note(f"{found.name}: {len(found.probes)} probes")
-            return found
-        if self.rwku is None:
+    def _probes(self) -> Probes | None:
+        """Return the probes of the benchmark; --limit is per kind of probe."""
+        if self.probes is None:
             return None
-        from atwu.benchmarks.rwku import CANONICAL_FORGET, CAPS, load_probes, rwku_tables
+        from atwu.benchmarks.base import evenly_spaced
+        from atwu.benchmarks.load_benchmark import load_benchmark
 
-        named = [name.strip() for name in (self.rwku_subjects or "").split(";") if name.strip()]
-        if not named and str(self.forget).startswith("rwku:"):
-            named = sorted({row.subject for row in forget if row.subject is not None})
-        caps = {kind: min(cap, self.limit or cap) for kind, cap in CAPS.items()}
-        probes = load_probes(rwku_tables(self.rwku), subjects=named or CANONICAL_FORGET, caps=caps)
-        note(f"rwku: {len(probes.probes)} probes about {', '.join(probes.subjects)}")
-        note(f"rwku: dropped {sum(probes.duplicates.values())} exact duplicates")
-        return probes
+        found = load_benchmark(self.probes).probes
+        if found is None:
+            raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
+        kinds = dict.fromkeys(probe.kind for probe in found.probes)
+        kept = [evenly_spaced([each for each in found.probes if each.kind == kind], self.limit) for kind in kinds]
+        note(f"{found.name}: {sum(map(len, kept))} of {len(found.probes)} probes")
+        return replace(found, probes=tuple(itertools.chain(*kept)))
 
 
 class _EstimateOnlyError(Exception):
