@@ -10,6 +10,7 @@ import shlex
 import nbformat
 import pytest
 
+from atwu.benchmarks import catalog
 from atwu.cli.app import _command, _split
 from atwu.cli.cli_options import _read, cli_options_of
 from atwu.evaluation import registry as panel
@@ -35,10 +36,11 @@ RUN = {
 
 
 @pytest.fixture
-def tables():
+def tables(monkeypatch):
     """Remove components that a page registers."""
     panel.all_metrics()  # lists them, the first time
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
+    monkeypatch.setattr(catalog, "_CATALOG", list(catalog.all_benchmarks()))
     yield
     for table, entries in before:
         table.clear()

@@ -12,6 +12,9 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "atwu.data.schema": "Example",
+    "atwu.benchmarks.base": "Benchmark LoadedRows",
+    "atwu.benchmarks.catalog": "BenchmarkEntry register_benchmark",
+    "atwu.benchmarks.load_benchmark": "OwnRows load_benchmark",
     "atwu.benchmarks.sources": "load_rows",
     "atwu.methods.method_table": "METHODS Method",
     "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss Range number setting",
@@ -37,6 +40,12 @@ _NAMES = {
 _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
+    from atwu.benchmarks.base import Benchmark as Benchmark
+    from atwu.benchmarks.base import LoadedRows as LoadedRows
+    from atwu.benchmarks.catalog import BenchmarkEntry as BenchmarkEntry
+    from atwu.benchmarks.catalog import register_benchmark as register_benchmark
+    from atwu.benchmarks.load_benchmark import OwnRows as OwnRows
+    from atwu.benchmarks.load_benchmark import load_benchmark as load_benchmark
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.labelled_words import label_words as label_words
     from atwu.data.schema import Example as Example

@@ -1,4 +1,5 @@
-"""Import optional packages, with an error that names the pip command, and modules of packages that are slow to import.
+"""Import optional packages, with an error that names the pip command; modules of packages that are slow to import; entry
+points of other packages.
 
 Call `require` inside the function that needs the package, not at module level, so that `import atwu` stays fast.
 """
@@ -7,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
+import logging
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 def require(module: str, *, extra: str) -> Any:
@@ -55,3 +60,12 @@ def without_init(package: str, *parts: str) -> Iterator[None]:
     finally:
         for module in [each for each in sys.modules if each.partition(".")[0] == package]:
             del sys.modules[module]
+
+
+def load_entry_points(group: str, register: Callable[[Any], object]) -> None:
+    """Pass what the entry points of installed packages name to `register`; warn about those that fail, and skip them."""
+    for point in importlib.metadata.entry_points(group=group):
+        try:
+            register(point.load())
+        except Exception as error:
+            logger.warning("entry point %s = %s failed and is skipped: %s", point.name, point.value, error)

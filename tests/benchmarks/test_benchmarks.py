@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+import yaml
+
+from atwu.benchmarks import catalog
 from atwu.benchmarks.base import rows_to_measure
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
@@ -52,3 +59,26 @@ UNKNOWN = r"people:tiny.*tofu:forget05.*rwku"
 def test_unknown_names(name, match):
     with pytest.raises(ValueError, match=match):
         load_benchmark(name)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a_benchmark_of_your_own.py"
+
+
+def test_a_study_runs_on_a_benchmark_of_ones_own(tmp_path):
+    (tmp_path / "towns.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": "towns", "benchmark": "towns"}))
+    given = ["study", "run", "headline", "--setting", "towns.yaml", "--only", "wga", "--plan"]
+    done = subprocess.run([sys.executable, EXAMPLE, *given], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "at setting towns" in done.stdout
+    assert "0 of 3" in done.stdout
+    assert len(EXAMPLE.read_text().splitlines()) <= 45
+
+
+def test_names_of_benchmarks_are_unique_and_begin_alike(monkeypatch):
+    monkeypatch.setattr(catalog, "_CATALOG", list(catalog.all_benchmarks()))
+    towns = dataclasses.replace(catalog.all_benchmarks()[0], names=("towns:a",), source="towns:SPLIT")
+    assert catalog.register_benchmark(towns) is catalog.register_benchmark(towns)
+    assert catalog.all_benchmarks().count(towns) == 1
+    with pytest.raises(ValueError, match="'towns' already exists"):
+        catalog.register_benchmark(dataclasses.replace(towns, size="large"))
+    with pytest.raises(ValueError, match="'towns'"):
+        catalog.register_benchmark(dataclasses.replace(towns, source="cities:SPLIT"))

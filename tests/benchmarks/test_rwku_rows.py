@@ -144,7 +144,9 @@ def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder:
 
 
 def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
-    probes = [item for item in load_probes(open_tables(tables.RWKU_DATA), subjects=PEOPLE[:2]).probes if item.kind != "aa"]
+    probes = [
+        item for item in load_probes(open_tables(tables.RWKU_DATA), subjects=PEOPLE[:2]).probes if item.kind != "aa"
+    ]
     for kinds, name in ((("fb", "qa"), "probes"), (("neighbour_fb", "neighbour_qa"), "neighbours")):
         wanted = {(item.messages, item.row.answer, item.row.subject) for item in probes if item.kind in kinds}
         rows = only_rows(f"rwku:first2:{name}")

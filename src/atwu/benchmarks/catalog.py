@@ -1,14 +1,17 @@
 """Every benchmark: how it and its rows are named and loaded, its size and licence, what it measures, and where its data are.
 
-A new one is an entry here and a file with its two functions, such as `wmdp.py`. Own row files need none (`OwnRows`).
+A new one is an entry here and a file with its two functions, such as `wmdp.py`; other packages add theirs with
+`register_benchmark`. Own row files need none (`OwnRows`).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from atwu._extras import load_entry_points
 from atwu.benchmarks.base import Benchmark, LoadedRows
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
@@ -55,7 +58,7 @@ class BenchmarkEntry:
         return f"Hub: {self.published.hub}"
 
 
-CATALOG = (
+_CATALOG = [
     BenchmarkEntry(
         ("people:tiny", "people:small", "people:base"),
         people_benchmark,
@@ -145,10 +148,36 @@ CATALOG = (
         "what has to go against what lies close to it and has to stay",
         KNOWUNDO_DATA,
     ),
-)
-"""All benchmarks, in the order of the list."""
+]
+
+
+def register_benchmark(entry: BenchmarkEntry) -> BenchmarkEntry:
+    """Add a benchmark, whose names and rows every command then accepts.
+
+    Raises:
+        ValueError: its names do not share one first word, or another benchmark has this word.
+    """
+    if any(name.partition(":")[0] != entry.prefix for name in (*entry.names, entry.source)):
+        raise ValueError(f"{', '.join((*entry.names, entry.source))} must all begin with {entry.prefix!r}.")
+    if entry in _CATALOG:  # its module may have registered it
+        return entry
+    if any(known.prefix == entry.prefix for known in _CATALOG):
+        raise ValueError(f"benchmark {entry.prefix!r} already exists; choose another name.")
+    _CATALOG.append(entry)
+    return entry
+
+
+@functools.cache
+def _load_plugins() -> None:
+    load_entry_points("atwu.benchmarks", register_benchmark)
+
+
+def all_benchmarks() -> tuple[BenchmarkEntry, ...]:
+    """All benchmarks, in the order of the list; those of installed packages last."""
+    _load_plugins()
+    return tuple(_CATALOG)
 
 
 def find_entry(name: str) -> BenchmarkEntry | None:
     """Return the benchmark that a name of a benchmark or source begins with."""
-    return next((entry for entry in CATALOG if entry.prefix == name.partition(":")[0]), None)
+    return next((entry for entry in all_benchmarks() if entry.prefix == name.partition(":")[0]), None)

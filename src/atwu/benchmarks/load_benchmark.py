@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from atwu.benchmarks.base import Benchmark, rows_to_measure
-from atwu.benchmarks.catalog import CATALOG, find_entry
+from atwu.benchmarks.catalog import all_benchmarks, find_entry
 from atwu.benchmarks.sources import load_rows
 
 
@@ -22,7 +22,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     """Load a benchmark.
 
     Args:
-        name: one of `CATALOG`, such as `tofu:forget05`; or the user's own rows, of which at most 400 of each set are
+        name: one of `atwu benchmarks`, such as `tofu:forget05`; or the user's own rows, of which at most 400 of each set are
             evaluated.
 
     Raises:
@@ -31,7 +31,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     """
     if isinstance(name, OwnRows):
         return _own_benchmark(name)
-    known = [each for entry in CATALOG for each in entry.names]
+    known = [each for entry in all_benchmarks() for each in entry.names]
     entry = find_entry(name)
     if entry is None or not (name.partition(":")[2] or name in known):
         raise ValueError(

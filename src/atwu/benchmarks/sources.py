@@ -19,7 +19,7 @@ from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import LoadedRows
-from atwu.benchmarks.catalog import CATALOG, find_entry
+from atwu.benchmarks.catalog import all_benchmarks, find_entry
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
 from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
@@ -31,10 +31,6 @@ JOIN = " + "
 """Separator of sources whose rows are concatenated."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_SOURCES = (
-    f"a {', '.join(READERS)} file, {', '.join(dict.fromkeys(entry.source for entry in CATALOG))}, or a Hub data set "
-    "org/name[:config[:split]]"
-)
 
 
 def load_rows(
@@ -100,6 +96,11 @@ def load_rows(
     return LoadedRows(rows=rows, source=name, warnings=tuple(dict.fromkeys(warnings)))
 
 
+def _kinds_of_source() -> str:
+    forms = ", ".join(dict.fromkeys(entry.source for entry in all_benchmarks()))
+    return f"a {', '.join(READERS)} file, {forms}, or a Hub data set org/name[:config[:split]]"
+
+
 def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
     """Write a column mapping behind every file and Hub data set of a source that has none."""
     text = columns_text(parse_columns(columns_text(columns)))
@@ -136,7 +137,7 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
         words = words[count:]
     if not all(parts):
         raise ValueError(
-            f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_SOURCES} on both sides."
+            f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_kinds_of_source()} on both sides."
         )
     return tuple(parts)
 
@@ -194,7 +195,7 @@ def _is_file_name(source: str | Path, path: Path) -> bool:
 def _hub_rows(name: str) -> Iterator[Record]:
     repository, *selection = name.split(":")
     if not _HUB_NAME.fullmatch(repository) or len(selection) > 2 or not all(selection):
-        raise ValueError(f"{name!r} is not a known source and no such file exists; give {_SOURCES}.")
+        raise ValueError(f"{name!r} is not a known source and no such file exists; give {_kinds_of_source()}.")
     config, split = [*selection, None, None][:2]
     because = f"{name!r} is not a local file, so it was looked up as a Hub data set"
     return hub_records(repository, config, split, because=because)

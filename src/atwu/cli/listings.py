@@ -69,10 +69,10 @@ class BenchmarksCommand:
     """
 
     def run(self) -> None:
-        from atwu.benchmarks.catalog import CATALOG
+        from atwu.benchmarks.catalog import all_benchmarks
 
         table = plain_table("benchmark", "size", "licence", "measures", "data")
-        for entry in CATALOG:
+        for entry in all_benchmarks():
             table.add_row("\n".join(entry.names), entry.size, entry.licence, entry.measures, entry.data())
         terminal().print(table)
 

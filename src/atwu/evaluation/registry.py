@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import logging
 import pkgutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeGuard, TypeVar
 
+from atwu._extras import load_entry_points
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.metric import SHARED_SETTINGS, Metric, MetricSetting
-
-logger = logging.getLogger(__name__)
 
 METRIC_ENTRY_POINTS = "atwu.metrics"
 """Entry point group; each entry names a `Metric`, or a function that registers some."""
@@ -64,7 +61,7 @@ def all_metrics() -> Mapping[str, type[Metric]]:
         }
         for name in sorted(shipped, key=lambda name: (*METRIC_ORDER, name).index(name)):
             _add(shipped[name])
-        _load_entry_points()
+        load_entry_points(METRIC_ENTRY_POINTS, _add_plugin)
     return _METRICS
 
 
@@ -105,17 +102,12 @@ def _is_metric(found: Any) -> TypeGuard[type[Metric]]:
     return isinstance(found, type) and issubclass(found, Metric)
 
 
-def _load_entry_points() -> None:
-    """Load metrics of installed packages; warn about those that fail and skip them."""
-    for point in importlib.metadata.entry_points(group=METRIC_ENTRY_POINTS):
-        try:
-            found = point.load()
-            if not _is_metric(found):
-                found()
-            elif _METRICS.get(found.name) is not found:  # its module may have registered it
-                _add(found)
-        except Exception as error:
-            logger.warning("entry point %s = %s failed and is skipped: %s", point.name, point.value, error)
+def _add_plugin(found: Any) -> None:
+    """Add a metric of an installed package, or call its function that registers some."""
+    if not _is_metric(found):
+        found()
+    elif _METRICS.get(found.name) is not found:  # its module may have registered it
+        _add(found)
 
 
 def all_settings() -> tuple[MetricSetting, ...]:

@@ -11,13 +11,12 @@ An installed package adds its own by an entry point in the group `atwu.methods`:
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import inspect
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from atwu._extras import load_entry_points
 from atwu.methods.component import (
     Component,
     ComponentOption,
@@ -36,8 +35,6 @@ from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned, model_based, precomputed
-
-logger = logging.getLogger(__name__)
 
 ComponentKind = Literal["weighting", "forget loss"]
 """Kinds of component that may be plain functions."""
@@ -197,11 +194,7 @@ def load_plugins() -> None:
     if _plugins_loaded:
         return
     _plugins_loaded = True  # set before the calls: registering a method calls load_plugins again
-    for point in importlib.metadata.entry_points(group="atwu.methods"):
-        try:
-            point.load()()
-        except Exception as error:
-            logger.warning("entry point %s = %s failed and was skipped: %s", point.name, point.value, error)
+    load_entry_points("atwu.methods", lambda register: register())
 
 
 # Plain functions
