@@ -142,7 +142,7 @@ def evaluate(
             f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
         )
     measured = [find_metric(each) for each in names]
-    own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows().items()}
+    own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}
     sets |= own_sets
     if isinstance(model, str | Path):
         name = name or str(model)

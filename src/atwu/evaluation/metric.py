@@ -117,8 +117,8 @@ class Metric:
         self.session = session
 
     @classmethod
-    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """Return the sets of rows that ship with the metric, by name."""
+    def own_rows(cls, config: SimpleNamespace) -> Mapping[str, Sequence[Example]]:
+        """Return the sets of rows that the metric brings along, by name."""
         return {}
 
     @classmethod

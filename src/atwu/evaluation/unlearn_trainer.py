@@ -140,7 +140,7 @@ class UnlearnTrainer(MethodTrainer):
         columns = [
             replace(column, name=_logged_name("eval", split, column.name))
             for metric in map(find_metric, selected_metrics(self.eval_metrics, sets=sets, weights=True))
-            for split in (*sets, *metric.own_rows(), OVERALL)
+            for split in (*sets, *metric.own_rows(self.eval_config or EvaluateConfig()), OVERALL)
             for column in metric.columns
             if column.on(split) and all(source in sets for source, _ in column.of)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import numpy as np
@@ -209,3 +210,13 @@ def test_claims_are_announced_before_judging_and_the_caller_may_stop(rows):
     run(Speaker(), judge, rows)
     assert judge.claims == told["claims"]
     assert told["pairs"] == []
+
+
+def test_instructions_of_a_file_replace_the_built_in_ones(rows, tmp_path):
+    file = tmp_path / "alpaca_eval.json"
+    asked = [{"instruction": f"Write {n} words.", "output": "One.", "generator": "model"} for n in (1, 2)]
+    file.write_text(json.dumps(asked))
+    speaker, config = Speaker(), EvaluateConfig(instructions=str(file))
+    result = run(speaker, Dice(), rows, metrics=["open_ended"], config=config)
+    assert {prompt.messages[-1].content for prompt, _ in speaker.asked} == {"Write 1 words.", "Write 2 words."}
+    assert result.sets["instructions"]["repetitiveness"].n == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
@@ -141,7 +142,7 @@ class GeneralText(Metric):
     )
 
     @classmethod
-    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
+    def own_rows(cls, config: SimpleNamespace) -> Mapping[str, Sequence[Example]]:
         return {GENERAL_TEXT: general_text()}
 
     def record(self) -> None:

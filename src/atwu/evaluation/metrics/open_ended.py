@@ -10,7 +10,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 
+from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding, Prompt
@@ -122,10 +124,20 @@ def _shorter(name: str, now: float, before: float | None) -> str | None:
 class OpenEnded(Metric):
     name = "open_ended"
     about = "Generation quality on open-ended instructions: repetitiveness and length; with --original also win rate"
-    cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and one judge call each for the win rate"
+    cost = (
+        f"40 answers (or one per instruction) of {ANSWER_LENGTH_LIMIT} tokens, and one judge call each for the win rate"
+    )
     needs_weights = False
     judged = True
     settings = (
+        MetricSetting(
+            "instructions",
+            str,
+            None,
+            "Rows whose questions are the open-ended instructions, such as AlpacaEval's alpaca_eval.json (as published). "
+            "Default: 40 built-in ones.",
+            compared=False,  # their rows are
+        ),
         MetricSetting(
             "rep_tokenizer",
             str,
@@ -170,8 +182,10 @@ class OpenEnded(Metric):
     )
 
     @classmethod
-    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
-        """Return the instructions; their reference answer is a placeholder."""
+    def own_rows(cls, config: SimpleNamespace) -> Mapping[str, Sequence[Example]]:
+        """Return the instructions; the reference answer of the built-in ones is a placeholder."""
+        if config.instructions is not None:
+            return {INSTRUCTIONS: load_rows(config.instructions).rows}
         return {INSTRUCTIONS: tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)}
 
     def prepare(self) -> None:
