@@ -7,6 +7,7 @@ rows in the same batches.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -63,17 +64,18 @@ def patched_drops(
     Returns:
         Drops in nats per token, shape (sources, rows, layers).
     """
-    layers, logps = decoder_layers(unwrap(model)), _pass_over(model)
+    layers, logps = list(decoder_layers(unwrap(model))), _pass_over(model)
     drops = np.empty((len(sources), len(rows), len(layers)))
     shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
             sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
-            plain = _row_means(logps(arranged), sizes)
-            for layer, module in enumerate(layers):
-                for place, source in enumerate(sources):
-                    with _patched(module, arranged.predicting[0], source[number][layer]):
-                        drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
+            with _recorded(layers) as outputs:
+                plain = _row_means(logps(arranged), sizes)
+            for layer, place in itertools.product(range(len(layers)), range(len(sources))):
+                patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
+                with _replayed(layers, [*outputs[:layer], patched]):  # up to this layer, nothing is computed again
+                    drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
             bar.update(len(batch))
     return drops
 
@@ -95,17 +97,37 @@ def _row_means(logps: Tensor, sizes: list[int]) -> FloatArray:
 
 
 @contextlib.contextmanager
-def _patched(layer: nn.Module, where: Tensor, states: Tensor) -> Iterator[None]:
-    """Replace some slots of a layer's output within a context."""
+def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
+    """Record what each layer returns within a context."""
+    outputs: list[Any] = []
+    handles = [layer.register_forward_hook(lambda module, args, output: outputs.append(output)) for layer in layers]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
-    def patch(module: nn.Module, args: Any, output: Any) -> Any:
-        several = isinstance(output, tuple | list)
-        own = output[0] if several else output
-        changed = own.flatten(0, 1).index_copy(0, where, states.to(own)).view_as(own)
-        return (changed, *output[1:]) if several else changed
 
-    handle = layer.register_forward_hook(patch)
+@contextlib.contextmanager
+def _replayed(layers: Sequence[nn.Module], outputs: Sequence[Any]) -> Iterator[None]:
+    """Let the first layers return given outputs within a context, without computing anything."""
+    replaced = list(zip(layers, outputs, strict=False))
+    own = [vars(layer).get("forward") for layer, _ in replaced]  # as accelerate sets it
+    for layer, output in replaced:
+        layer.__dict__["forward"] = lambda *args, output=output, **options: output
     try:
         yield
     finally:
-        handle.remove()
+        for (layer, _), forward in zip(replaced, own, strict=True):
+            if forward is None:
+                del layer.__dict__["forward"]
+            else:
+                layer.__dict__["forward"] = forward
+
+
+def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
+    """Return a layer's output with some slots replaced."""
+    several = isinstance(output, tuple | list)
+    own = output[0] if several else output
+    changed = own.flatten(0, 1).index_copy(0, where, states.to(own)).view_as(own)
+    return (changed, *output[1:]) if several else changed
