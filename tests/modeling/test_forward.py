@@ -8,8 +8,9 @@ import transformers
 
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.forward import forward_tokens
+from atwu.modeling.forward import forward_tokens, position_limit
 from atwu.modeling.packed_attention import Packing, packed_attention
+from tests.modeling.small_models import small_model
 
 SMALL = {
     "vocab_size": 64,
@@ -214,12 +215,16 @@ def test_flex_attention_is_rejected_on_a_cpu(tiny_llama):
         fast_path_support(model, torch.device("cpu"))
 
 
-def test_rows_longer_than_learned_positions_are_rejected():
-    model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=50, n_positions=64, n_embd=8, n_layer=1, n_head=2)
-    )
-    ids = torch.randint(50, (2, 65))
+@pytest.mark.parametrize("kind", ["gpt2", "gptj", "codegen", "openai-gpt", "ctrl", "mpt", "roberta"])
+def test_rows_longer_than_the_table_of_positions_are_rejected(kind):
+    model = small_model(kind)
+    limit = position_limit(model)
+    ids = torch.randint(6, 200, (1, limit + 1))
     rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
-    with pytest.raises(ValueError, match=r"65 tokens.*64 learned positions.*max_length.*another model"):
+    with pytest.raises(ValueError, match=rf"{limit + 1} tokens.*{limit} positions.*max_length.*another model"):
         forward_tokens(model, [rows])
-    forward_tokens(model, [{name: each[:, :64] for name, each in rows.items()}])
+    forward_tokens(model, [{name: each[:, :limit] for name, each in rows.items()}])
+
+
+def test_models_without_a_table_of_positions_have_no_limit(tiny_llama):
+    assert position_limit(tiny_llama()) is None

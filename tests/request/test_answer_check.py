@@ -104,7 +104,7 @@ def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkey
         {FORGET: ROWS}, Encoder(tokenizer, max_length=shortest - 2), 0.1
     )  # prompts or answers are cut
     assert fitting.likely_facts(model) < len(written)
-    monkeypatch.setattr(answer_check, "learned_positions", lambda model: shortest)
+    monkeypatch.setattr(answer_check, "position_limit", lambda model: shortest)
     assert 0 < check.likely_facts(model) < len(written)
 
 

@@ -59,13 +59,13 @@ def test_answers_longer_than_max_length_are_truncated_with_a_warning(model_folde
     assert max(len(row.input_ids) for row in trainer.train_dataset.forget) == 40
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "opt"])
-def test_rows_longer_than_the_learned_positions_are_rejected_before_training(kind, model_folder, tmp_path):
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "gptj"])
+def test_rows_longer_than_the_table_of_positions_are_rejected_before_training(kind, model_folder, tmp_path):
     tokenizer, model = AutoTokenizer.from_pretrained(model_folder), small_model(kind)
     model.resize_token_embeddings(len(tokenizer))
     limit, texts = model.config.max_position_embeddings, [*make_rows(3), Example.from_qa("Who?", "Orla Venn. " * 60)]
     encoded = Encoder(tokenizer).encode_rows(texts, what="rows").rows
-    told = f"a row has {len(encoded[-1].input_ids)} tokens, but .* has {limit} learned positions; set max_length to {limit}"
+    told = f"a row has {len(encoded[-1].input_ids)} tokens, but .* has {limit} positions; set max_length to {limit}"
     config = FinetuneConfig(str(tmp_path), use_cpu=True)
     for rows in (texts, encoded):
         with pytest.raises(ValueError, match=told):

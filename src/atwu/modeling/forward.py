@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -23,8 +23,8 @@ LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
 
 
-_POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
-"""Name of an embedding of learned positions."""
+_POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions|positions_embed|position_embeddings?|pos_encoding)$")
+"""Name of a table of positions: a learned embedding, or a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +132,27 @@ def forward_tokens(
     return results
 
 
-def learned_positions(model: nn.Module) -> int | None:
-    """Return the number of positions of a model that learns them, such as GPT-2, and fails beyond; None for other models."""
-    limit: int | None = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    named = (isinstance(each, nn.Embedding) and _POSITIONS.search(name) for name, each in model.named_modules())
-    return limit if limit is not None and any(named) else None
+def position_limit(model: nn.Module) -> int | None:
+    """Return the number of positions of a model that has a table of them, such as GPT-2 and GPT-J; None for other models."""
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "model_type", None) == "mpt":  # its table is computed for each pass
+        return int(config.max_seq_len)
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        return None
+    for name, table in model.named_modules():
+        if isinstance(table, nn.Embedding) and _POSITIONS.search(name):
+            return limit if table.padding_idx is None else limit - table.padding_idx - 1  # RoBERTa begins behind it
+    return limit if any(_POSITIONS.search(name) for name, _ in model.named_buffers()) else None
 
 
 def check_length(model: nn.Module, longest: int) -> None:
-    """Check that rows fit into a model with learned positions."""
-    if longest > getattr(getattr(model, "config", None), "max_position_embeddings", longest) and (
-        limit := learned_positions(model)
-    ):
+    """Check that rows fit into a model with a table of positions."""
+    limit = position_limit(model)
+    if limit is not None and longest > limit:
         raise ValueError(
-            f"a row has {longest} tokens, but {type(model).__name__} has {limit} learned positions; set max_length to "
-            f"{limit} or less (--max-length), which cuts longer answers; for longer prompts use another model."
+            f"a row has {longest} tokens, but {type(model).__name__} has {limit} positions; set max_length to {limit} or less "
+            "(--max-length), which cuts longer answers; for longer prompts use another model."
         )
 
 

@@ -30,7 +30,7 @@ from transformers import (
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
 from atwu.modeling.decoding_batch import DecodingBatch, begin_batch, cache_argument, join_batches, padding_token
-from atwu.modeling.forward import learned_positions
+from atwu.modeling.forward import position_limit
 from atwu.modeling.modes import eval_mode
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
@@ -86,7 +86,7 @@ def generate(
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
     decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None)
-    lengths, limit = [len(prompt) for prompt in prompts], learned_positions(model)
+    lengths, limit = [len(prompt) for prompt in prompts], position_limit(model)
     batches = _batches(todo, lengths, caps, batch_tokens, math.inf if limit is None else limit)
     with (
         _bare(model, ends),

@@ -19,7 +19,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, gener
 from atwu.evaluation.metrics.key_tokens import key_token_probability, key_token_recall
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall, forms_to_ask
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.forward import learned_positions
+from atwu.modeling.forward import position_limit
 from atwu.request.verdict_metrics import FORM_LIMIT
 
 TIMED_ROWS = 8
@@ -98,7 +98,7 @@ class AnswerCheck:
 
         A form that is too long for the model or for `max_length` is left out: training has shorter ones.
         """
-        longest = min(self.encoder.max_length, learned_positions(model) or self.encoder.max_length)
+        longest = min(self.encoder.max_length, position_limit(model) or self.encoder.max_length)
         rows, encoded = list[Example](), list[EncodedRow]()
         for each in forms_to_ask(self.sets[FORGET], self.neighbours):
             with contextlib.suppress(ValueError):  # the prompt alone is longer

@@ -22,7 +22,7 @@ from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
-from atwu.modeling.forward import check_length, learned_positions
+from atwu.modeling.forward import check_length, position_limit
 from atwu.modeling.layers import unwrap
 from atwu.training.progress import Say
 
@@ -154,9 +154,9 @@ def warn_about_rows(*sets: RowSet | None) -> None:
 
 
 def check_lengths(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
-    """Check before the first step that all rows fit into a model with learned positions."""
+    """Check before the first step that all rows fit into a model with a table of positions."""
     own = unwrap(model)
-    if learned_positions(own) is not None:
+    if position_limit(own) is not None:  # else reading all rows would take its time
         check_length(own, max(len(row.input_ids) for rows in sets for row in rows or ()))
 
 
