@@ -47,6 +47,10 @@ from tests.commands import run_here
             {"optim": "sgd", "optim_args": "momentum=0.9, foo=1"},
             "'foo', but the optimizer sgd takes momentum, dampening, weight_decay, nesterov",
         ),
+        (
+            {"optim": "adamw_torch_fused", "optim_args": "fused=False"},
+            "sets 'fused', but the optimizer adamw_torch_fused takes none",
+        ),
         ({"hub_strategy": "end"}, "hub_strategy"),
         ({"bf16_full_eval": True}, "bf16_full_eval"),
         ({"label_names": ["labels"]}, "label_names"),
@@ -73,6 +77,13 @@ def test_arguments_that_would_be_ignored_are_rejected(config, options, message, 
 )
 def test_options_that_an_optimizer_takes_are_accepted(optim, taken, tmp_path):
     FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, optim=optim, optim_args=taken)
+
+
+@pytest.mark.parametrize("optim", ["rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit"])
+def test_options_that_transformers_passes_on_as_text_are_rejected(optim, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    with pytest.raises(ValueError, match=f"sets 'alpha', but the optimizer {optim} takes none; leave optim_args out"):
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, optim=optim, optim_args="alpha=0.9")
 
 
 @pytest.mark.parametrize(
