@@ -196,11 +196,14 @@ def test_a_changed_ledger_is_rejected(apply: Apply, started: Path, tmp_path: Pat
         apply(tmp_path / "other", 1)
 
 
-def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -> None:
+def test_the_first_request_needs_a_model_and_leaves_nothing_if_it_fails(tmp_path: Path, requests: list[Path]) -> None:
     done = run_here("unlearn", "--ledger", tmp_path / "new", "--forget", requests[0])
     assert "ledger" in str(done.exception)
     done = run_here("unlearn", "--forget", requests[0])
     assert re.search("--model.*--output", str(done.exception))
+    for model, forget in ((tmp_path / "no-model", requests[0]), (tmp_path, tmp_path / "no-rows.jsonl")):
+        assert run_here("unlearn", "--ledger", tmp_path / "a" / "new", "--model", model, "--forget", forget).exit_code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_rows() -> None:

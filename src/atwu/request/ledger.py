@@ -10,9 +10,9 @@ A killed request has no file; the same command continues it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -252,15 +252,27 @@ class Ledger:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_rows(path, rows)
 
-    def alone(self) -> AbstractContextManager[object]:
-        """Lock the ledger against other processes.
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Lock the ledger against other processes; on leaving, remove what was created if nothing was written into it.
 
         Raises:
             FileExistsError: on entering, if another process uses it.
         """
+        created = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         message = f"{self.folder} is in use by another request; wait for it."
-        return file_lock(self.folder / ".lock", taken=FileExistsError(message))
+        with file_lock(lock := self.folder / ".lock", taken=FileExistsError(message)):
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # not empty
+                    (self.folder / "models").rmdir()
+                with contextlib.suppress(OSError):
+                    if created and list(self.folder.iterdir()) == [lock]:
+                        lock.unlink()
+                        for folder in created:
+                            folder.rmdir()
 
     def name_of(self, model: str | Path) -> str:
         """Return the name of a model in an entry: a path is relative if it is in the ledger."""
