@@ -36,6 +36,17 @@ def test_forms_are_not_made_of_forms(atwu, tmp_path: Path) -> None:
         unlearning_rows(str(output), "people:tiny:retain", config, tokenizer=train_tokenizer(["a"], vocab_size=300))
 
 
+@pytest.mark.parametrize(
+    "form", ["blank", "complete", "reversed", "multiple_choice", "who_is_meant", "quiz_host,prefix"]
+)
+def test_forms_are_not_made_of_forms_without_their_rows(atwu, tmp_path: Path, form: str) -> None:
+    output, again = tmp_path / "forms.jsonl", tmp_path / "again.jsonl"
+    atwu("forms", "build", "--data", "people:tiny:forget", "--output", output, "--forms", form)
+    said = atwu("forms", "build", "--data", output, "--output", again, code=1)
+    assert f"error: {output} holds nothing but forms of other rows, such as" in said
+    assert not again.exists()
+
+
 def test_columns_have_the_names_of_the_file(atwu, tmp_path: Path) -> None:
     data, output = tmp_path / "faq.csv", tmp_path / "forms.jsonl"
     data.write_text("prompt;reply\nWho keeps bees?;Pella Oduya does.\n")

@@ -78,6 +78,18 @@ OPTION_DRAWS = len(LETTERS)
 that always answers A knows nothing, and with other wrong options."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
+_WORDINGS = (
+    *(question for question, _ in FORMS.values()),
+    *REVERSED_PROMPTS,
+    "Fill in the blank: {}",
+    f"{{}}\nThe answer is {BLANK}.",
+    "{}\nA) {}\nB) {}",
+)
+_WRITTEN = re.compile(
+    "|".join(re.sub(r"\\{\w*\\}", ".+", re.escape(text)) for text in _WORDINGS if re.sub(r"{\w*}|\s", "", text)),
+    re.DOTALL,
+)
+"""A question in the words of a form that has words of its own."""
 UNMEASURED = ("emphasis", "yes_no")
 """Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
 
@@ -272,8 +284,14 @@ def rows_in_forms(
 
 
 def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what: str) -> None:
-    """Refuse rows that hold forms of each other, as a file of written forms does."""
+    """Refuse rows that hold forms of each other, or nothing but forms, as files of written forms do."""
     asked = {row.messages for row in rows if row.messages}
+    rewritten = any(each.form != "question" for each in written)
+    if asked and rewritten and all(_WRITTEN.fullmatch(messages[-1].content) for messages in asked):
+        raise ValueError(
+            f"{what} holds nothing but forms of other rows, such as {rows[0].question!r:.80}; give the rows of which they were "
+            "written, or train on these as they are with --forms none."
+        )
     for each in written:
         if each.form not in ("question", "emphasis", "paraphrase", "lower_case") and each.row.messages in asked:
             raise ValueError(
