@@ -136,6 +136,24 @@ def test_errors_name_damaged_files(name: str, build_records: Build, tmp_path: Pa
         read_records([run])
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("study.json", "Restore it, or run the same atwu study run again"),
+        ("runs/atwu-s0/run.json", "Restore the file"),
+        ("runs/atwu-s0/log.jsonl", "Restore the file, or delete it"),
+    ],
+)
+@pytest.mark.parametrize("content", ['{"step": 1, "runs', "{}"])
+def test_errors_of_damaged_files_say_what_to_do(
+    name: str, remedy: str, content: str, build_records: Build, tmp_path: Path
+) -> None:
+    study = save(build_records(["atwu"]), tmp_path / "study")
+    (study / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{study / name}.*\. {remedy}"):
+        read_records([study])
+
+
 def test_a_study_in_progress_is_read(build_records: Build, tmp_path: Path) -> None:
     planned = [f"{label}-s{seed}" for label in ("atwu", "wga", "npo") for seed in (0, 1)]
     going = save(build_records(), tmp_path / "going", runs=planned, failed={"npo-s1": "diverged"})

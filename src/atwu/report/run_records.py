@@ -9,9 +9,10 @@ may write more, and files of schema /1 are converted when read.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -88,20 +89,30 @@ class _LogLine(_File):
     step: float
 
 
-def read_run(path: Path, *, kind: type[_File] = _Run) -> dict[str, Any]:
-    """Read `run.json`, or a file of another kind; a ValueError names the file and the invalid key."""
-    value = read_object(path, foreign=False)
-    validated(value, type_adapter(kind), what=str(path))
+@contextlib.contextmanager
+def _with_remedy(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error} {remedy}") from None
+
+
+def read_run(path: Path, *, kind: type[_File] = _Run, remedy: str = "Restore the file.") -> dict[str, Any]:
+    """Read `run.json`, or a file of another kind; a ValueError names the file, the invalid key, and the remedy."""
+    with _with_remedy(remedy):
+        value = read_object(path, foreign=False)
+        validated(value, type_adapter(kind), what=str(path))
     return value
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
     """Read `log.jsonl`: lines with a `step` and numbers; a ValueError names the line."""
     found = []
-    for number, text in enumerate(file_text(path).split("\n"), start=1):
-        if text.strip():
-            found.append(parse_json(text, what=path, first_line=number))
-            validated(found[-1], type_adapter(_LogLine), what=f"{path}, line {number}")
+    with _with_remedy("Restore the file, or delete it: then there are no curves of this run."):
+        for number, text in enumerate(file_text(path).split("\n"), start=1):
+            if text.strip():
+                found.append(parse_json(text, what=path, first_line=number))
+                validated(found[-1], type_adapter(_LogLine), what=f"{path}, line {number}")
     return tuple(found)
 
 
@@ -162,7 +173,8 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> Part:
     """Read a study that may be in progress: its finished runs, in the order of its variants."""
-    about = read_run(path / STUDY_NAME, kind=_Study)
+    again = "Restore it, or run the same atwu study run again, which repeats no finished run and writes it anew."
+    about = read_run(path / STUDY_NAME, kind=_Study, remedy=again)
     for role in REFERENCE_MODELS:
         if (file := path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(file), references, path)
