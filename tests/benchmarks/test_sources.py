@@ -365,6 +365,9 @@ def test_rows_in_memory_are_a_source(tmp_path, monkeypatch):
     assert load_rows(tmp_path / "saved" / "train").rows == expected
     with pytest.raises(ValueError, match=r"saved is a folder; pass one of: train"):
         load_rows(tmp_path / "saved")
+    (tmp_path / "saved" / "train" / "dataset_info.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"train: cannot be read as a saved data set, .*; save it again"):
+        load_rows(tmp_path / "saved" / "train")
 
 
 def test_loaded_rows_are_rows_in_memory(tmp_path, monkeypatch):

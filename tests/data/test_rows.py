@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from atwu.data.records import file_records
@@ -205,6 +207,10 @@ WITH_SYSTEM = Example((Message("system", "Be brief."), Message("user", "Who?")),
         ({"conversations": [USER, ASSISTANT]}, PLAIN),
         ({"conversations": [{"from": "User", "value": "Who?"}, {"from": "Assistant", "value": "Orla Venn."}]}, PLAIN),
         ({"prompt": "Who?", "chosen": [USER, ASSISTANT], "rejected": [USER, USER]}, PLAIN),
+        ({"prompt": [SYSTEM, USER], "chosen": [SYSTEM, USER, ASSISTANT], "rejected": [USER]}, WITH_SYSTEM),
+        ({"prompt": json.dumps([USER]), "completion": json.dumps([ASSISTANT])}, PLAIN),
+        ({"conversations": '[{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Orla Venn."}]'}, PLAIN),
+        ({"text": json.dumps([USER])}, Example((), json.dumps([USER]))),
         ({"instruction": "Who?", "input": "", "output": "Orla Venn.", "text": "Below is ... Who? Orla Venn."}, PLAIN),
         ({"instruction": "Who?", "input": "", "output": "Orla Venn."}, PLAIN),
         ({"instruction": "Answer.", "input": "Who?", "output": "X"}, Example.from_qa("Answer.\n\nWho?", "X")),
@@ -238,7 +244,14 @@ def test_a_number_as_part_of_a_content_is_rejected():
         parse_row({"messages": [{"role": "user", "content": content}, ASSISTANT]}, where="row 1")
 
 
+def test_turns_of_python_in_a_cell_are_rejected():
+    with pytest.raises(
+        ValueError, match=r"row 1, column 'prompt': turns must be written as JSON.*Save the rows as JSONL"
+    ):
+        parse_row({"prompt": str([USER]), "completion": str([ASSISTANT])}, where="row 1")
+
+
 def test_columns_with_other_meanings_are_left_alone():
-    row = {"question": "Who?", "answer": "Orla Venn.", "system": "x", "input": "y"}
+    row = {"question": "Who?", "answer": "Orla Venn.", "system": "x", "input": "y", "instruction": "z", "output": "w"}
     assert parse_row(row, where="row 1") == PLAIN
-    assert ignored_columns(row) == {"system", "input"}
+    assert ignored_columns(row) == {"system", "input", "instruction", "output"}

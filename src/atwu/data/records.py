@@ -148,8 +148,8 @@ def _saved_records(folder: Path) -> Iterator[Record]:
 
     try:
         table: Any = datasets.load_from_disk(str(folder))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder}: cannot be read as a saved data set, {error}.") from error
+    except Exception as error:  # of any kind if state.json or dataset_info.json is damaged
+        raise ValueError(f"{folder}: cannot be read as a saved data set, {error}; save it again.") from error
     return ((f"{folder}, row {number}", obj) for number, obj in enumerate(table, start=1))
 
 

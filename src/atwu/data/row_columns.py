@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atwu._file_reading import parse_json
 from atwu._names import did_you_mean
 
 COLUMN_LAYOUTS: tuple[tuple[str, ...], ...] = (
@@ -44,6 +45,9 @@ _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
 _SPEAKERS |= {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}
 """Name of a speaker in rows of other tools, in lower case -> role."""
+_OF_TURNS = ("prompt", "completion", "chosen", "conversations", "messages")
+_TURNS = re.compile(r"""\s*\[\s*\{\s*["'](role|from|content|value)["']\s*:""")
+"""Beginning of turns in a text."""
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 """Types of the parts of a content that are text."""
 
@@ -93,20 +97,22 @@ def mapped_record(obj: Mapping[str, Any], columns: Mapping[str, str], *, where: 
 
 def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
     """Translate a record of another tool; other records, and columns with other meanings, are returned unchanged."""
-    columns = dict(obj)
+    columns = {name: _parsed_turns(value, where, name) if name in _OF_TURNS else value for name, value in obj.items()}
     if columns.get("chosen") is not None and columns.get("completion") is None:
         columns["completion"] = columns.pop("chosen")
         columns.pop("rejected", None)
         if columns.get("prompt") is None and _are_turns(columns["completion"]):
             columns["messages"] = columns.pop("completion")
     if _are_turns(columns.get("prompt")) or _are_turns(columns.get("completion")):
-        asked, answered = (columns.pop(name, None) for name in ("prompt", "completion"))
-        if isinstance(asked, str) and _are_turns(answered) and answered[0].get("content") == asked:
+        asked = [_with_role(turn) for turn in _turns(columns.pop("prompt", None), "user")]
+        answered = [_with_role(turn) for turn in _turns(columns.pop("completion", None), "assistant")]
+        if _said(answered[: len(asked)]) == _said(asked):
             asked = []  # the whole conversation begins with it
-        columns["messages"] = [*_turns(asked, "user"), *_turns(answered, "assistant")]
+        columns["messages"] = [*asked, *answered]
     if _are_turns(columns.get("conversations")):
         columns["messages"] = columns.pop("conversations")
-    if columns.get("instruction") is not None and columns.get("output") is not None:
+    alpaca = all(columns.get(name) is not None for name in ("instruction", "output"))
+    if alpaca and columns.get("question") is None and columns.get("answer") is None:
         given = (columns.pop("instruction"), columns.pop("input", None))
         columns.pop("text", None)  # all of it in one text
         columns["question"] = "\n\n".join(text for text in given if isinstance(text, str) and text) or given[0]
@@ -127,6 +133,20 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
 
 def _are_turns(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], Mapping)
+
+
+def _parsed_turns(value: Any, where: str, column: str) -> Any:
+    """Parse turns that are written as JSON, as in a CSV cell; other values are returned unchanged."""
+    if not isinstance(value, str) or not _TURNS.match(value):
+        return value
+    try:
+        return parse_json(value, what="as JSON")
+    except ValueError as error:
+        raise ValueError(f"{where}, column {column!r}: turns must be written {error} Save the rows as JSONL.") from None
+
+
+def _said(turns: Sequence[Any]) -> list[Any]:
+    return [(turn.get("role"), turn.get("content")) if isinstance(turn, Mapping) else turn for turn in turns]
 
 
 def _turns(value: Any, role: str) -> Sequence[Any]:
