@@ -67,6 +67,12 @@ def test_answers_are_cleaned(text, cleaned):
         ('{"verdict": "YES", "reason": "stated",}', Verdict(True, "stated")),
         ("{'verdict': 'NO', 'reason': \"it's another\"}", Verdict(False, "it's another")),
         ("{verdict: NO, reason: other town}", Verdict(False, "other town")),
+        ("**Verdict:** NO\n\nIt names another town.", Verdict(False, "It names another town")),
+        ('{"verdict": "False", "reason": "x"}', Verdict(False, "x")),
+        ('{"verdict": "NO", "reason": "it says "YES" to all"}', Verdict(False, "")),
+        ('{"verdict": "YES" "reason": "stated"}', Verdict(True, "")),
+        (f"<seed:think>{NO}</seed:think>{YES}", Verdict(True, "stated")),
+        (f"◁think▷{NO}◁/think▷{YES}", Verdict(True, "stated")),
     ],
 )
 def test_readable_verdicts(text, verdict):
@@ -97,6 +103,8 @@ def test_readable_verdicts(text, verdict):
             "YES: the answer",
             "{'verdict': 'YES'} {'verdict': 'NO'}",
         ),
+        *("YES\nor rather NO", f"NO\n{YES}", 'NO. {"verdict": "YES", "reason": "a "b" c"}'),
+        *('{"verdict": "YES", "reason": "not "verdict": "NO""}', '{"reason": "it says "verdict": "YES" there'),
         *(f"No. {YES}", f"Actually no, it is wrong. {YES}", f"Yes, but: {NO}"),
     ],
 )

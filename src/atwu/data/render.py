@@ -22,10 +22,9 @@ _TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 OPEN, CLOSE = "<think>", "</think>"
 """Marks of the thoughts of reasoning models before an answer."""
-_OPENED = re.compile(r"\s*(?:<(?:think|thinking|thoughts?|reasoning)>|\[THINK\]|<\|channel\|>analysis)")
-_CLOSED = re.compile(
-    r".*(?:</(?:think|thinking|thoughts?|reasoning)>|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.DOTALL
-)
+_TAG = "(?:seed:)?(?:think|thinking|thoughts?|reasoning)"
+_OPENED = re.compile(rf"\s*(?:[<◁]{_TAG}[>▷]|\[THINK\]|<\|channel\|>analysis)")
+_CLOSED = re.compile(rf".*(?:[<◁]/{_TAG}[>▷]|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.DOTALL)
 """The same as different models write them, and everything up to their end."""
 _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""

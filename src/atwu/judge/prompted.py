@@ -25,6 +25,9 @@ _LABEL = re.compile(r"\A\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)
 """What a reply without an object may say before YES or NO."""
 _FLAT = re.compile(r"\{[^{}]*\}")
 _PUNCTUATION = string.whitespace + string.punctuation
+_WORDS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
+_PAIR = re.compile(r"""(\{\s*)?["']?verdict["']?\s*:\s*["']?(yes|no|true|false)\b""", re.IGNORECASE)
+"""The verdict of an object whose rest cannot be parsed, such as a reason with quotation marks."""
 _SAYS = {True: re.compile(r"\bYES\b|\bYes[.,!:]|\byes,"), False: re.compile(r"\bNO\b|\bNo[.,!:]|\bno,")}
 """Verdict -> how words around the object of a reply say it; a small "no" alone may belong to any sentence."""
 _CUT_ENDS = ('"}', "}", '": null}', "null}")
@@ -84,11 +87,19 @@ def without_header(text: str) -> str:
 
 
 def read_verdict(text: str) -> Verdict:
-    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply that is the verdict alone."""
-    bare = _LABEL.sub("", _answer(text)).strip(_PUNCTUATION).upper()
-    if bare in ("YES", "NO"):
-        return Verdict(bare == "YES", "")
-    reply, around = _object_and_words(text)
+    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply whose first line is the verdict alone."""
+    answer = _answer(text)
+    first, _, rest = _LABEL.sub("", answer).strip(_PUNCTUATION).partition("\n")
+    bare = _WORDS.get(first.strip(_PUNCTUATION).upper())
+    if bare is not None and not _SAYS[not bare].search(rest):
+        return Verdict(bare, rest.strip())
+    try:
+        reply, around = _object_and_words(text)
+    except ValueError:
+        found = _PAIR.findall(answer)  # (brace, word)
+        if not any(brace for brace, _ in found) or len({word.upper() for _, word in found}) > 1:
+            raise
+        reply, around = {"verdict": found[0][1]}, answer[: answer.find("{")] + answer[answer.rfind("}") + 1 :]
     verdict = yes_or_no(reply.get("verdict"))
     if _SAYS[not verdict].search(around):
         raise ValueError("the words around the verdict contradict it")
@@ -102,15 +113,15 @@ def read_preference(text: str) -> Preference:
 
 
 def yes_or_no(value: Any) -> bool:
-    """Parse YES or NO, in any case and with punctuation; true, false, and a list of one of these are accepted."""
+    """Parse YES, NO, true or false, in any case and with punctuation, or a list of one of these."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool):
         return value
-    word = value.strip(_PUNCTUATION).upper() if isinstance(value, str) else ""
-    if word not in ("YES", "NO"):
+    found = _WORDS.get(value.strip(_PUNCTUATION).upper()) if isinstance(value, str) else None
+    if found is None:
         raise ValueError("the verdict is neither YES nor NO")
-    return word == "YES"
+    return found
 
 
 def json_object(text: str) -> dict[str, Any]:
