@@ -53,13 +53,14 @@ class Server:
     identity: ClassVar = {"model": "server"}
     concurrency = 1
 
-    def __init__(self, silent):
+    def __init__(self, silent, reply=None):
         self.silent = silent
+        self.reply = reply or Reply(error="blocked by the filter")
 
     def complete(self, requests, on_reply, on_failed_attempt=None):
         for index, request in enumerate(requests):
             failed = any(name in request.messages[-1].content for name in self.silent)
-            on_reply(index, Reply(error="blocked by the filter") if failed else Reply(text="In Kela1bury."))
+            on_reply(index, self.reply if failed else Reply(text="In Kela1bury."))
 
 
 def test_a_prompt_without_an_answer_is_unscored_and_the_others_are_measured():
@@ -80,6 +81,14 @@ def test_a_prompt_without_an_answer_is_unscored_and_the_others_are_measured():
     assert re.fullmatch(
         r"\d+ of \d+ prompts \(generate\) got no answer and are not scored. First error: blocked .*", warning
     )
+
+
+def test_an_answer_that_the_filter_cut_off_is_unscored():
+    cut = Reply(text="In Ke", filtered=True)
+    found, judge = measured(EndpointGenerator(Server(["Venn0"], cut)), invented_people(4, "a"))
+    assert found.sets["forget"]["rouge_l_recall"].n == 3
+    assert all(claim.answer != "In Ke" for claim in judge.claims)
+    assert any("content filter cut the answer off" in warning for warning in found.warnings)
 
 
 def test_a_server_that_answers_nothing_ends_the_evaluation():

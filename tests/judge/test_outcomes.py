@@ -52,7 +52,6 @@ def read(body: Any) -> Reply | CallFailure:
         (completion([{"type": "thinking", "thinking": [{"type": "text", "text": "NO"}]}, TEXT]), VERDICT),
         (completion(None, refusal="I would rather not."), "I would rather not."),
         (completion(""), ""),
-        (completion(VERDICT, finish="content_filter"), VERDICT),
         (completion(VERDICT, finish="length"), VERDICT),
         (completion(VERDICT) | {"usage": None, "error": None}, VERDICT),
         (completion(VERDICT) | {"usage": [1, 2], "model": ["tiny"], "system_fingerprint": 3}, VERDICT),
@@ -64,6 +63,10 @@ def read(body: Any) -> Reply | CallFailure:
 )
 def test_texts_are_found_and_counts_are_sane(body, text):
     assert read(body) == Reply(text)
+
+
+def test_a_text_that_the_filter_cut_off_is_marked():
+    assert read(completion(VERDICT, finish="content_filter")) == Reply(VERDICT, filtered=True)
 
 
 def test_token_counts_are_kept():
@@ -154,6 +157,8 @@ def test_http_errors_are_retried_or_end_the_request_or_the_run(given, words, kin
         ("system", 400, "Only user and assistant roles are supported!"),
         ("system", 500, "Jinja Exception: System role not supported at row 1"),
         ("system", 422, "unknown role 'system'"),
+        ("system", 400, "Developer instruction is not enabled for models/gemma-3-1b-it"),
+        ("system", 400, "this model takes no system prompt"),
         (None, 500, "the system is overloaded"),
         (None, 500, "no temperature today"),
         (None, 429, "System role not supported"),
@@ -170,6 +175,9 @@ def test_a_system_turn_may_be_refused_by_its_place_only(param):
     refused = error(400, {"message": "bad request"}, param=param)
     assert refused_parameter(refused, ENDPOINT, {"seed", "system"}) == "system"
     assert refused_parameter(error(400, {"message": "bad request"}, param="messages[1]"), ENDPOINT, {"system"}) is None
+    detail = {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Input should be 'user' or 'assistant'"}]}
+    assert refused_parameter(error(422, detail), ENDPOINT, {"seed", "system"}) == "system"
+    assert refused_parameter(error(400, {"message": "no"}, param="body.seed"), ENDPOINT, {"seed", "system"}) == "seed"
 
 
 @pytest.mark.parametrize(

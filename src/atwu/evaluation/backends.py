@@ -241,8 +241,9 @@ class EndpointGenerator:
         """See `Generator.generate`. Token counts are those the server reports; a prompt without a reply gets its error."""
 
         def on_reply(index: int, reply: Reply) -> None:
-            if reply.text is None:
-                on_done([(index, Generation("", reply.completion_tokens, reply.error or "no text"))])
+            if reply.text is None or reply.filtered:
+                error = reply.error or "the server's content filter cut the answer off"
+                on_done([(index, Generation("", reply.completion_tokens, error))])
                 return
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])

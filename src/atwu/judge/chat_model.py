@@ -37,6 +37,8 @@ class Reply:
     completion_tokens: int = 0
     cut: bool = False
     """Whether it reached its token limit before any text; it was billed, and a retry would not help."""
+    filtered: bool = False
+    """Whether the server's content filter cut the text off."""
 
 
 OnReply = Callable[[int, Reply], None]

@@ -29,7 +29,7 @@ _OPTIONAL = {
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
     # Chat templates without a system turn, such as those of Gemma and Mistral.
     "system": re.compile(
-        r"\bsystem\W+(role|message|turn)|role\W+system\b|roles must alternate|only user", re.IGNORECASE
+        r"\b(system|developer)\W+(message|turn|prompt|instruction)|\broles?\b|only user", re.IGNORECASE
     ),
 }
 """What a request can do without, and how messages of servers name it; these differ too much to be listed."""
@@ -140,7 +140,7 @@ def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
     if text or (text == "" and finish not in ("length", "content_filter")):
         # Half of a surrogate pair cannot be written to any file.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Reply(endpoint.scrub(text), None, prompt, completion)
+        return Reply(endpoint.scrub(text), None, prompt, completion, filtered=finish == "content_filter")
     if finish == "length":
         return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":
@@ -192,7 +192,7 @@ def refused_parameter(error: Any, endpoint: Endpoint, sent: Set[str]) -> str | N
     message = _server_message(error.body, endpoint)
     param = str(error.param or "")
     param = "system" if re.fullmatch(r"messages(\W0\W*)?(\.?role)?", param) else param  # the first turn
-    named = (name for name, words in _OPTIONAL.items() if param == name or words.search(message))
+    named = (name for name, words in _OPTIONAL.items() if param.rpartition(".")[2] == name or words.search(message))
     return next((name for name in named if name in sent), None)
 
 
