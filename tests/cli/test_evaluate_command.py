@@ -183,6 +183,12 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
         (("--metrics", "rouge", "--task", "mmlu"), 1, "tasks .*rouge"),
         (("--all", "--task", "mmlu", "--model-url", "http://127.0.0.1:9/v1"), 1, "'tasks'.*weights"),
         (("--model-url", "http://127.0.0.1:9/v1", "--revision", "v1"), 2, "--revision and --base .*--model-url"),
+        (
+            ("--model-url", "http://127.0.0.1:9/v1", "--original", "m"),
+            2,
+            "evaluate m with --model-url first.*result file",
+        ),
+        (("--model-url", "http://127.0.0.1:9/v1", "--retain-only", "m"), 2, "evaluate m with --model-url first"),
         (("--model-key", "KEY"), 2, "--model-key .*--model-url"),
         (("--revision", "v1"), 2, "revision='v1' .*Hub name"),
         (("--metrics", "membership"), 1, "'membership'.*holdout"),

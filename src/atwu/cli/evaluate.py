@@ -187,6 +187,12 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.model_url is not None and (self.loading.revision or self.loading.base):
             raise UsageError("--revision and --base do not apply to the served model of --model-url; leave them out.")
+        for name in filter(None, (self.original, self.retain_only)):
+            if self.model_url is not None and not name.endswith(".json"):
+                raise UsageError(
+                    f"a served model is only compared with served ones; evaluate {name} with --model-url first, and give its "
+                    "result file."
+                )
         return self.model
 
     def _reference_models(self, references: Mapping[str, str]) -> ReferenceModels | None:
