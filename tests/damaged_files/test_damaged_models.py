@@ -7,6 +7,7 @@ The line also has to come quickly: transformers would create 10^9 layers, and Ji
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -17,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from atwu.cli.app import EXPECTED, in_a_line
+from atwu.errors import ModelFileError
 from atwu.modeling import named_models
+from atwu.modeling.model_files import check_files
 from tests.damaged_files.model_damages import Damage, every_damage
 from tests.damaged_files.whole_folders import read_folder, write_whole
 
@@ -86,3 +89,34 @@ def test_damages_are_rejected_by_name_or_change_nothing(outcome: Try, damage: Da
 def test_every_damage_is_rejected_by_name_or_changes_nothing(outcome: Try) -> None:
     wrong = {damage.name: said for damage in DAMAGES if (said := outcome(damage))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sliding_window": -1}, "sliding_window is -1, expected at least 1"),
+        ({"sliding_window": None, "layer_types": ["sliding_attention"]}, "sliding_window is None"),
+        ({"text_config": {"query_pre_attn_scalar": -1}}, "query_pre_attn_scalar is -1"),
+        ({"num_experts_per_tok": 9, "num_experts": 8}, "num_experts_per_tok is 9, expected 1 to 8"),
+    ],
+)
+def test_numbers_that_fail_at_the_first_row_are_rejected(
+    settings: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelFileError, match=rf"config\.json: {said}.*; restore the file"):
+        check_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sliding_window": None},
+        {"sliding_window": 0, "use_sliding_window": False},
+        {"num_experts_per_tok": 0, "num_local_experts": 0},
+        {"num_experts_per_tok": 8, "num_experts": 8, "sliding_window": 4},
+    ],
+)
+def test_numbers_that_are_not_used_may_have_any_value(settings: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    check_files(tmp_path)

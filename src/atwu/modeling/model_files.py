@@ -7,6 +7,7 @@ file, read damaged files of settings as if they were not there, or never end.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -31,6 +32,7 @@ _MOST_PARTS = 10_000
 """Largest number of layers or heads; for 10^9 layers, transformers would create modules for hours."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _SIZES = ("intermediate_size", "head_dim", "vocab_size")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _INTEGER = re.compile(r"[IU]\d+|BOOL")
 """Integer types of safetensors."""
 _LONGEST = 300
@@ -130,11 +132,9 @@ def _settings(path: Path) -> dict[str, Any]:
 def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
     """Check counts, and sizes against those of the weight files, which hold matrices of each size times the width."""
     inner = config.get("text_config")
-    numbers = {
-        name: value
-        for name, value in {**(inner if isinstance(inner, dict) else {}), **config}.items()
-        if type(value) is int
-    }
+    settings = {**(inner if isinstance(inner, dict) else {}), **config}
+    numbers = {name: value for name, value in settings.items() if type(value) is int}
+    _check_attention(settings, path)
     width = next((name for name in _WIDTHS if name in numbers), None)
     stored = 2 * sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))  # 4-bit weights: two per byte
     for name, value in numbers.items():
@@ -149,6 +149,23 @@ def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
                 f"{path}: {name} x {width} is {value} x {numbers[width]}, more than the {stored // 2} bytes of the weight "
                 "files hold; restore the files."
             )
+
+
+def _check_attention(settings: Mapping[str, Any], path: Path) -> None:
+    """Check numbers with which a model is loaded, and fails at its first row."""
+    kinds = settings.get("layer_types")
+    slides = isinstance(kinds, list) and "sliding_attention" in kinds
+    most = {"query_pre_attn_scalar": math.inf}
+    if settings.get("use_sliding_window", True):
+        most["sliding_window"] = math.inf
+    if experts := next((value for name in _EXPERTS if type(value := settings.get(name)) is int and value > 0), None):
+        most["num_experts_per_tok"] = experts
+    for name, limit in most.items():
+        value = settings.get(name, 1)
+        needed = value is None and name == "sliding_window" and slides
+        if needed or (isinstance(value, int | float) and not 1 <= value <= limit):
+            allowed = f"1 to {limit}" if limit < math.inf else "at least 1"
+            raise ModelFileError(f"{path}: {name} is {value!r:.60}, expected {allowed}; restore the file.")
 
 
 def _check_index(index: Mapping[str, Any], path: Path) -> None:
