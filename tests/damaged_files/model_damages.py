@@ -322,9 +322,11 @@ def of_adapters() -> Iterator[Damage]:
     yield from contents("adapter", file)
     yield from fields("adapter", file, "peft_type", values=(..., None, 3, "nothing", "IA3"))
     yield from fields("adapter", file, "r", values=(..., None, "text", -1, 0, 7, 10**9, 1.5, []))
-    yield from fields("adapter", file, "lora_alpha", values=(None, "text", [], 10**400))
+    yield from fields("adapter", file, "lora_alpha", values=(..., None, "text", [], 10**400))
     yield from fields("adapter", file, "target_modules", values=(..., None, 3, [], ["nothing"], "(", {}, [3]))
     yield from fields("adapter", file, "base_model_name_or_path", values=(..., None, 3, "", []))
+    yield from fields("adapter", file, "modules_to_save", values=(["lm_head"],))
+    yield from fields("adapter", file, "trainable_token_indices", values=([3],))
     for base in ("/nothing", "nothing"):
         do = partial(_set, file, ("base_model_name_or_path",), base)
         yield Damage("adapter", file, f"base model {base}", do, also="nothing")
@@ -397,7 +399,9 @@ def of_gguf() -> Iterator[Damage]:
         ),
         "tensor renamed": lambda content: content.replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"),
         "layer renamed": lambda content: content.replace(b"blk.1.", b"blk.7."),
-        "output renamed": lambda content: content.replace(b"output.weight", b"nothin.weight"),
+        "outputs renamed": lambda content: content.replace(b"output.weight", b"nothin.weight"),
+        "output layer renamed": lambda content: content.replace(b"\0output.weight", b"\0nothin.weight"),
+        "no epsilon": lambda content: content.replace(b"rms_epsilon", b"rms_nolispe"),
         "architecture unknown": lambda content: content.replace(b"llama", b"lamal"),
         "tokenizer unknown": lambda content: content.replace(b"gpt2", b"tpg2"),
         "no tokens": lambda content: content.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.nekots"),

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from transformers import AutoTokenizer
 
 from atwu._manifest import MANIFEST_NAME, write_manifest
-from atwu.errors import UsageError
+from atwu.errors import ModelFileError, UsageError
 from atwu.modeling import named_models as named
 from atwu.modeling.adapters import Lora, attach, quiet_peft
 from atwu.modeling.fingerprint import model_fingerprint
@@ -41,8 +42,17 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gguf_file(tmp_path: Path) -> Path:
-    """Write a one-layer random Llama with a byte vocabulary with the gguf package."""
-    path, width, heads, inner = tmp_path / "small.gguf", 32, 2, 48
+    return write_llama(tmp_path / "small.gguf")
+
+
+def write_llama(path: Path, *, scaling: str | None = None, **more: np.ndarray) -> Path:
+    """Write a one-layer random Llama with a byte vocabulary with the gguf package.
+
+    Args:
+        scaling: type of a scaling of rotary positions.
+        more: further tensors.
+    """
+    width, heads, inner = 32, 2, 48
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(width)
@@ -52,6 +62,8 @@ def gguf_file(tmp_path: Path) -> Path:
     writer.add_head_count_kv(heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
+    if scaling is not None:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
     tokens = ["<s>", "</s>", *(chr(place) for place in range(33, 127)), "Ġ", "Ċ", "ab", "cd"]
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
@@ -67,7 +79,7 @@ def gguf_file(tmp_path: Path) -> Path:
 
     weights("token_embd.weight", len(tokens), width)
     weights("output.weight", len(tokens), width)
-    writer.add_tensor("output_norm.weight", np.ones(width, dtype=np.float32))
+    more = {"output_norm.weight": np.ones(width)} | more
     for name in ("attn_norm", "ffn_norm"):
         writer.add_tensor(f"blk.0.{name}.weight", np.ones(width, dtype=np.float32))
     for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
@@ -75,6 +87,8 @@ def gguf_file(tmp_path: Path) -> Path:
     weights("blk.0.ffn_gate.weight", inner, width)
     weights("blk.0.ffn_up.weight", inner, width)
     weights("blk.0.ffn_down.weight", width, inner)
+    for name, values in more.items():
+        writer.add_tensor(name, values.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -130,6 +144,36 @@ def test_invalid_gguf_files_are_explained(tmp_path: Path, content: bytes | None,
     with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
         check_model_name(str(path))
     assert str(path) in str(caught.value)
+
+
+def test_gguf_tensors_and_settings_that_transformers_does_not_read_are_rejected(tmp_path: Path) -> None:
+    """It would leave them out; a file with a renamed `output.weight` would answer with its embeddings."""
+    for more, message in (
+        ({"blk.0.attn_q.bias": np.ones(32)}, r"blk\.0\.attn_q\.bias"),
+        ({"rope_freqs.weight": np.full(8, 3.0)}, r"rope_freqs\.weight"),
+        ({"output_norm.weight": np.full(32, np.nan)}, "NaN"),
+        ({"scaling": "yarn"}, "yarn"),
+    ):
+        given: dict[str, Any] = more
+        path = write_llama(tmp_path / "small.gguf", **given)
+        with pytest.raises(ModelFileError, match=f"{path}.*{message}"):
+            check_model_name(str(path))
+        named._gguf.cache_clear()
+    path = write_llama(tmp_path / "small.gguf", scaling="none")
+    path.write_bytes(path.read_bytes().replace(b"rms_epsilon", b"rms_nolispe"))
+    with pytest.raises(ModelFileError, match=f"{path} gives no .*epsilon"):
+        check_model_name(str(path))
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_rotary_frequencies_of_llama_3_are_read_from_gguf(tmp_path: Path, factor: float) -> None:
+    wavelengths = 2 * np.pi * 10000.0 ** (np.arange(8) / 8)
+    smooth = np.clip((8192 / wavelengths - 1) / 3, 0, 1)
+    divisors = 1 / ((1 - smooth) / factor + smooth)  # as llama.cpp's converter writes them
+    model = load_model(str(write_llama(tmp_path / "small.gguf", **{"rope_freqs.weight": divisors})))
+    assert {divisors.min(), divisors.max()} == {1, factor}
+    found = model.model.rotary_emb.inv_freq
+    assert torch.allclose(found, torch.tensor(2 * np.pi / wavelengths / divisors, dtype=torch.float32))
 
 
 def test_names_that_cannot_be_a_model_are_explained(tmp_path: Path) -> None:

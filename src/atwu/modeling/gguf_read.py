@@ -5,21 +5,34 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._files import atomic_sibling, explain_full_disk, move, write_json
 from atwu._manifest import write_manifest
 from atwu.errors import ModelFileError
-from atwu.modeling.model_checks import check_complete
+from atwu.modeling.model_checks import check_complete, check_finite
 from atwu.modeling.model_files import explain_damage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
 SOURCE_NAME = "source.json"
 """File in a converted folder that records its source."""
+_ROPE_FACTORS = "rope_freqs.weight"
+"""Tensor with divisors of the rotary frequencies."""
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Rotary settings of Llama 3.1 to 3.3, which differ in their factor only."""
 
 
 def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
@@ -29,12 +42,15 @@ def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
 
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
     _check_blocks(path)
+    _check_settings(path)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     with explain_damage(path.parent, path.name):
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
         read, report = loaded
         tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
     check_complete(report, str(path))
+    _check_all_read(path, read)
+    check_finite(read, str(path))
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them
@@ -71,6 +87,70 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
         rules["decoder"]["decoders"] = [step for step in rules["decoder"]["decoders"] if step["type"] != "Strip"]
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules))
     return tokenizer
+
+
+def _check_settings(path: Path) -> None:
+    """Check settings that transformers would replace by defaults, or does not read."""
+    import gguf
+
+    with explain_damage(path.parent, path.name):
+        fields = gguf.GGUFReader(path).fields
+        named = {name.partition(".")[2]: field.contents() for name, field in fields.items()}
+    if not any(name in named for name in ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")):
+        raise ModelFileError(f"{path} gives no attention.layer_norm_rms_epsilon; download it again.")
+    scaling = named.get("rope.scaling.type", "none")
+    if scaling != "none" and named.get("architecture") != "gpt-oss":
+        raise ModelFileError(
+            f"{path} has rotary positions scaled by {scaling} (rope.scaling.type), which transformers does not read from GGUF; "
+            "use the model's safetensors."
+        )
+
+
+def _check_all_read(path: Path, model: Any) -> None:
+    """Check that every tensor was read, and give the model the rotary frequencies of Llama 3.
+
+    transformers leaves out tensors that it does not know, and takes the embeddings for a missing `output.weight`.
+    """
+    import torch
+    from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+    with explain_damage(path.parent, path.name):
+        reader = GGUFReader(path)
+        kind = reader.fields["general.architecture"].contents()
+        known = get_gguf_hf_weights_map(model, TENSOR_PROCESSORS.get(kind, TensorProcessor)(model.config.to_dict()))
+    # Experts are known by names without suffix.
+    left = {
+        name: torch.tensor(tensor.data)
+        for tensor in reader.tensors
+        if (name := str(tensor.name)) not in known and name.removesuffix(".weight") not in known
+    }
+    if (factors := left.get(_ROPE_FACTORS)) is not None and (rope := _scaled_rope(model.config, factors)) is not None:
+        model.config.rope_parameters = rope
+        del left[_ROPE_FACTORS]
+    if left:
+        raise ModelFileError(
+            f"{path} has tensors in no layer of the model that transformers reads: {', '.join(sorted(left)[:3])}"
+            f"{', ...' if len(left) > 3 else ''}. Download it again, or use the model's safetensors."
+        )
+
+
+def _scaled_rope(config: Any, factors: Tensor) -> dict[str, Any] | None:
+    """Return the rotary settings of Llama 3.1 to 3.3 if they divide the frequencies by these factors, otherwise None."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    if config.model_type != "llama":
+        return None
+    rope = {**config.rope_parameters, **_LLAMA3_ROPE, "factor": float(factors.max())}
+    copied = copy.deepcopy(config)
+
+    def frequencies(factor: float) -> Tensor:
+        copied.rope_parameters = {**rope, "factor": factor}
+        found: Tensor = ROPE_INIT_FUNCTIONS["llama3"](copied)[0]
+        return found
+
+    expected = frequencies(1.0) / frequencies(rope["factor"])
+    return rope if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4) else None
 
 
 def _check_blocks(path: Path) -> None:

@@ -72,8 +72,7 @@ def check_finite(model: nn.Module, source: str) -> None:
             continue  # quantized, or not in memory
         if not parameter.sum(dtype=torch.float32).isfinite():
             raise ModelFileError(
-                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its .safetensors "
-                "file."
+                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its file."
             )
     for name, buffer in model.named_buffers():
         if name.endswith("inv_freq") and not buffer.isfinite().all():
