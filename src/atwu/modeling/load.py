@@ -258,6 +258,11 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
                 f"adapter {name} does not fit {model.name_or_path} (r in {ADAPTER_CONFIG}, shapes in {ADAPTER_WEIGHTS}): "
                 f"{error}"
             ) from error
+        except KeyError as error:  # weights of modules_to_save or trainable tokens
+            raise ModelFileError(
+                f"adapter {name} does not fit {model.name_or_path}: {ADAPTER_WEIGHTS} lacks {error.args[0]}; restore it, or "
+                f"correct {ADAPTER_CONFIG}."
+            ) from error
     for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
         if keys:
             raise ModelFileError(
@@ -315,12 +320,16 @@ def _check_rank(folder: Path) -> None:
 
 
 def _check_adapter(name: str) -> None:
-    kind = _adapter_settings(name).get("peft_type")
+    settings = _adapter_settings(name)
+    kind = settings.get("peft_type")
     if kind != "LORA":
         raise ValueError(
             f"{name} contains an adapter of type {kind} (peft_type in {ADAPTER_CONFIG}); only LoRA adapters (LORA) can be "
             "loaded."
         )
+    for field in ("r", "lora_alpha"):
+        if field not in settings:  # peft would use a default
+            raise ModelFileError(f"{name}: {ADAPTER_CONFIG} gives no {field}; restore the file.")
     if not (Path(os.path.expanduser(name)) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
             f"{name} contains no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
