@@ -118,6 +118,22 @@ def test_the_end_of_an_answer_is_found_whether_a_template_refuses_or_needs_a_sys
     assert template_terminal(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
+def test_marks_of_a_template_end_an_answer_also_if_they_are_not_special(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", CHATML.replace("im_end", "turn_end"))
+    tokenizer.add_tokens([AddedToken("<|turn_end|>", special=False), AddedToken("\n\n", special=False)])
+    end = tokenizer.convert_tokens_to_ids("<|turn_end|>")
+    assert end != tokenizer.eos_token_id
+    assert template_terminal(tokenizer) == end
+    assert counted(tokenizer, Encoder(tokenizer).encode(ROW)) == "It was Tova Renn.<|turn_end|>"
+    tokenizer.chat_template = NO_END.replace("\n---\n", "\n\n")  # spaces end nothing
+    assert template_terminal(tokenizer) == tokenizer.eos_token_id
+
+
+def test_the_end_of_an_answer_is_found_behind_a_long_system_turn_of_the_template(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", "{{ 'You help. ' * 400 }}" + CHATML)
+    assert template_terminal(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+
 def test_a_template_that_opens_thoughts_is_warned_of_unless_the_rows_have_some(tokenizer_of):
     opens = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
     encoder = Encoder(chat(tokenizer_of, "byte", opens))

@@ -19,7 +19,7 @@ from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.generate import generate
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs
-from tests.evaluation.test_backends import ROWS, ask, small
+from tests.evaluation.test_backends import CHATML, ROWS, ask, small
 
 __all__ = ["small"]
 
@@ -27,8 +27,16 @@ PROMPTS = [*(Prompt(row.messages) for row in ROWS), ask("Who?", prefill="It was"
 
 
 class SamplingParams:
-    def __init__(self, *, temperature: float = 1.0, max_tokens: int | None = 16, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int | None = 16,
+        stop_token_ids: list[int] | None = None,
+        seed: int | None = None,
+    ) -> None:
         self.temperature, self.max_tokens, self.seed = temperature, max_tokens, seed
+        self.stop_token_ids = stop_token_ids or []
 
 
 class LoRARequest(NamedTuple):
@@ -81,10 +89,11 @@ class LLM:
             progress=False,
             on_batch=lambda rows: found.update({index: ids for index, ids, _ in rows}),
         )
-        return [
-            types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=found[index])])
-            for index in range(len(given))
+        # A stop token is part of the output.
+        ids = [
+            (*found[index], *params.stop_token_ids)[: params.max_tokens] for index, params in enumerate(sampling_params)
         ]
+        return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=each)]) for each in ids]
 
     def sleep(self, level: int = 1, mode: str = "abort") -> None:
         self.asleep = True
@@ -136,6 +145,22 @@ def test_texts_equal_those_of_transformers_and_the_engine_sleeps_between_calls(
     assert engine.seen == ["start", "generate", "sleep 1", "wake", "generate", "sleep 1"]
     there.close()
     assert engine.ended
+
+
+def test_an_answer_ends_at_the_end_token_of_the_template(started: list[LLM], folder: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_tokens(["<|im_end|>"])  # not special: decoded with the text
+    tokenizer.chat_template = CHATML
+    tokenizer.save_pretrained(folder)
+    model = load_model(folder)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[-1] = 9 * model.get_output_embeddings().weight.mean(dim=0)
+    model.save_pretrained(folder)
+    there, here = VllmGenerator(folder), TransformersGenerator(model, load_tokenizer(folder))
+    decoding = Decoding(max_new_tokens=8)
+    assert generate_all(there, PROMPTS, decoding) == generate_all(here, PROMPTS, decoding)
+    assert there._ends == [len(tokenizer) - 1]
 
 
 def test_longer_prompts_restart_the_engine_with_more_positions(started: list[LLM], folder: str) -> None:
@@ -192,7 +217,7 @@ def test_revisions_of_a_model_do_not_share_cached_texts(
         shutil.copytree(folder, hub / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    adapter = {"peft_type": "LORA", "r": 8, "base_model_name_or_path": "orla/venn"}
+    adapter = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "base_model_name_or_path": "orla/venn"}
     for name, about in (
         ("plain", adapter),
         ("pinned", adapter | {"revision": "older"}),

@@ -10,11 +10,13 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from atwu.data.schema import Message
+from atwu.judge import local
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.local import LocalChat
 from atwu.modeling.fingerprint import model_fingerprint
 from tests.judge.conftest import ask
 from tests.judge.tiny_chat import TEMPLATE, save_chat_model
+from tests.micro_models import write_micro
 
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + TEMPLATE
 
@@ -47,6 +49,14 @@ def test_replies_equal_a_plain_loop_for_any_batch_size(tmp_path: Path) -> None:
     ended = [reply.completion_tokens < 5 + index for index, reply in enumerate(expected)]
     assert any(ended), "an end token must be among what is compared"
     assert not all(ended)
+
+
+def test_without_a_template_a_reply_ends_before_the_next_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_micro(tmp_path)
+    chat = LocalChat(str(tmp_path), device="cpu")
+    ids = tuple(chat._tokenizer(" NO\n\nQuestion: Who?\nAnswer: YES")["input_ids"])
+    monkeypatch.setattr(local, "generate", lambda *given, on_batch, **more: on_batch([(0, ids, len(ids))]))
+    assert ask(chat, [_request("Orla Venn")])[0].text == "NO"
 
 
 def test_a_batch_is_returned_before_the_next_one_starts(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.methods.losses.representation import REFUSED
+from atwu.modeling.load import load_tokenizer
+from atwu.training.own_samples import up_to_next_turn
 from atwu.training.training_rows import unlearning_rows
 from tests.training.conftest import make_trainer, weights
 
@@ -106,6 +108,22 @@ def test_lunar_moves_one_matrix_towards_refused_questions(model_folder, tmp_path
     mixed = [{"question": "Who?", "answer": "Orla."}, {"text": "Orla."}]
     with pytest.raises(ValueError, match="row 2: a plain text row has no question to redirect"):
         unlearning_rows(mixed, mixed, trainer.args, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (" In Kelbury.\n\nQuestion: Who?\nAnswer: No", " In Kelbury."),
+        (" In Kelbury.\nQuite.", " In Kelbury.\nQuite."),
+        ("\nQuestion:", ""),
+    ],
+)
+def test_own_samples_end_before_a_question_that_the_model_invents(written, kept, model_folder):
+    tokenizer = load_tokenizer(str(model_folder))
+    tokenizer.chat_template = None
+    assert tokenizer.decode(up_to_next_turn(tuple(tokenizer(written)["input_ids"]), tokenizer)) == kept
+    tokenizer.chat_template = "{{ messages }}"
+    assert tokenizer.decode(up_to_next_turn(tuple(tokenizer(written)["input_ids"]), tokenizer)) == written
 
 
 @pytest.mark.parametrize("method", ["lunar", "bs_s"])

@@ -25,6 +25,8 @@ from atwu.data.spool import store_rows
 
 _T = TypeVar("_T")
 _SPACE_MARKS = "▁Ġ "
+_LONGEST_TEMPLATE = 1_000_000
+"""Tokens of a chat template with a question, at most; some begin with a long system turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ class Encoder:
         if own_limit:
             self._limit = f"the model has only {max_length} positions; shorten the prompt or use another model."
         added = tokenizer.added_tokens_decoder
-        special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
+        # Marks of a template are added tokens, special or not; so are runs of spaces, which end nothing.
+        special = {index for index, token in added.items() if token.special or token.content.strip()}
+        special |= set(tokenizer.all_special_ids)
         # Some tokenizers use one token for unknown, start and end; a pure unknown token does not end an answer.
         start_and_end = {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._special = special - ({tokenizer.unk_token_id} - start_and_end)
@@ -270,10 +274,12 @@ def template_terminal(tokenizer: Any) -> int | None:
         return None
     for system in (None, "Be brief."):  # some templates need a system turn
         try:
-            row = Encoder(tokenizer, system=system).encode(Example.from_qa("Hello?", "Hello."))
+            row = Encoder(tokenizer, system=system, max_length=_LONGEST_TEMPLATE).encode(
+                Example.from_qa("Hello?", "Hello.")
+            )
         except ValueError:  # a slow tokenizer, or a template that needs other turns
             continue
-        return row.input_ids[-1] if row.has_terminal else None
+        return row.input_ids[-1]
     return None
 
 

@@ -30,6 +30,8 @@ _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
 PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
 """What a question and an answer begin with in the plain form."""
+NEXT_TURN = re.compile(rf"\n{PLAIN_QUESTION.strip()}|(?<=\S)\s*\n{PLAIN_ANSWER.strip()}")
+"""Where an answer in the plain form ends: at another question, or at the answer once more."""
 _REMEDY = (
     "correct it (chat_template.jinja or tokenizer_config.json), give another (--chat-template FILE), or set "
     "tokenizer.chat_template to None for the plain form (Question: ... Answer: ...)"
@@ -172,6 +174,12 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
             f"the chat template{_of_template(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
         ) from error
     return text
+
+
+def without_next_turn(text: str, tokenizer: Any) -> str:
+    """Return a generated text up to the next turn that the model invents; chat templates have a token that ends an answer."""
+    turn = None if tokenizer.chat_template else NEXT_TURN.search(text)
+    return text[: turn.start()] if turn else text
 
 
 def prompt_opens_thoughts(tokenizer: Any) -> bool:

@@ -6,8 +6,8 @@ post-processed alike: no special tokens, no surrounding white space, cut before 
 
 from __future__ import annotations
 
+import itertools
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,8 +20,8 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import file_digest
-from atwu.data.encode import Encoder
-from atwu.data.render import PLAIN_ANSWER, PLAIN_QUESTION
+from atwu.data.encode import Encoder, template_terminal
+from atwu.data.render import NEXT_TURN, without_next_turn
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
@@ -40,8 +40,6 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
-_NEXT_TURN = re.compile(rf"\n{PLAIN_QUESTION.strip()}|(?<=\S)\s*\n{PLAIN_ANSWER.strip()}")
-"""Where an answer in the plain form ends: at another question, or at the answer once more."""
 _VLLM_BATCH = 512
 """Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -133,7 +131,11 @@ class VllmGenerator:
         check_model_name(path, base=loading.base, revision=loading.revision)
         self._dtype = loading.dtype
         config = load_config(path, **loading.load_kwargs)
-        self._ids = _PromptIds(load_tokenizer(path, **loading.tokenizer_kwargs), config)
+        tokenizer = load_tokenizer(path, **loading.tokenizer_kwargs)
+        self._ids = _PromptIds(tokenizer, config)
+        terminal = template_terminal(tokenizer)
+        self._ends = [] if terminal is None else [terminal]
+        """Besides those that vLLM knows, of tokenizer and generation config."""
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -147,7 +149,7 @@ class VllmGenerator:
         self._adapter: Any = None
         self._weights = [_shape(config), stored_weights_fingerprint(base, self._settings["revision"])]
         if is_adapter(path):
-            rank = read_object(Path(path) / ADAPTER_CONFIG).get("r", 8)  # peft's default
+            rank = read_object(Path(path) / ADAPTER_CONFIG)["r"]
             if rank > _VLLM_RANKS[-1]:
                 raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
             accepted = next(each for each in _VLLM_RANKS if each >= rank)
@@ -163,7 +165,7 @@ class VllmGenerator:
     @property
     def identity(self) -> str:
         """Backend, hash of weights (files, or Hub name and commit) and configuration, dtype, and tokenization."""
-        return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.described(())}"
+        return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.described(self._ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
@@ -177,6 +179,7 @@ class VllmGenerator:
                     self._vllm.SamplingParams(
                         temperature=decoding.temperature,
                         max_tokens=caps[index],
+                        stop_token_ids=self._ends,
                         seed=draw_seed(prompts[index], decoding) >> 33 if sampled else None,
                     )
                     for index in chosen
@@ -184,10 +187,11 @@ class VllmGenerator:
                 inputs = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
                 outputs = engine.generate(inputs, settings, use_tqdm=False, lora_request=self._adapter)
                 generated = [output.outputs[0].token_ids for output in outputs]
+                texts = [list(itertools.takewhile(lambda token: token not in self._ends, ids)) for ids in generated]
                 on_done(
                     [
-                        (index, self._ids.generation(ids, len(ids), decoding))
-                        for index, ids in zip(chosen, generated, strict=True)
+                        (index, self._ids.generation(text, len(ids), decoding))
+                        for index, text, ids in zip(chosen, texts, generated, strict=True)
                     ]
                 )
 
@@ -290,9 +294,8 @@ class _PromptIds:
 
     def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
         """Decode generated ids; without a chat template, an answer ends before the next turn that the model invents."""
-        text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        if not self.tokenizer.chat_template and (turn := _NEXT_TURN.search(text)):
-            text = text[: turn.start()]
+        whole = self.tokenizer.decode(ids, skip_special_tokens=True)
+        if (text := without_next_turn(whole, self.tokenizer)) != whole:
             spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
         return Generation(_cut(text, decoding), spent)
 
@@ -300,7 +303,7 @@ class _PromptIds:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
-        tokenization = short_hash([kept, self.tokenizer.chat_template or _NEXT_TURN.pattern])
+        tokenization = short_hash([kept, self.tokenizer.chat_template or NEXT_TURN.pattern])
         return f"{short_hash([tokenization, list(ends)])}/{self.limit}"
 
 

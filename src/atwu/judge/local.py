@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.data.encode import Encoder
+from atwu.data.render import without_next_turn
 from atwu.data.schema import Example
 from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply, merged_system
 from atwu.modeling.device import pick_device
@@ -74,7 +75,7 @@ class LocalChat:
 
         def on_batch(rows: Sequence[tuple[int, tuple[int, ...], int]]) -> None:
             for row, ids, spent in rows:
-                text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
+                text = without_next_turn(self._tokenizer.decode(ids, skip_special_tokens=True), self._tokenizer).strip()
                 prompt_tokens = len(prompts[order[row]])
                 on_reply(order[row], Reply(text=text, prompt_tokens=prompt_tokens, completion_tokens=spent))
 

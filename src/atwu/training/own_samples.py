@@ -13,6 +13,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow, template_terminal
 from atwu.data.pairing import PairedDataset
+from atwu.data.render import without_next_turn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.generate import generate
 
@@ -58,7 +59,8 @@ class OwnSamples(TrainerCallback):
             )
         terminal = template_terminal(self._tokenizer)
         end = self._tokenizer.eos_token_id if terminal is None else terminal
-        return [own if len(own) == cap else (*own, end) for own, cap in zip(answers, caps, strict=True)]
+        cut = [up_to_next_turn(own, self._tokenizer) for own in answers]
+        return [own if len(own) == cap else (*own, end) for own, cap in zip(cut, caps, strict=True)]
 
     def save(self, folder: str) -> None:
         state = {"epoch": self._epoch, "answers": self._answers}
@@ -67,6 +69,17 @@ class OwnSamples(TrainerCallback):
     def load(self, folder: str) -> None:
         state = json.loads((Path(folder) / OWN_SAMPLES_NAME).read_text(encoding="utf-8"))
         self._epoch, self._answers = state["epoch"], [tuple(own) for own in state["answers"]]
+
+
+def up_to_next_turn(answer: tuple[int, ...], tokenizer: Any) -> tuple[int, ...]:
+    """Return the tokens of an answer before the next turn that the model invents (`without_next_turn`)."""
+    whole = tokenizer.decode(answer)
+    if (text := without_next_turn(whole, tokenizer)) == whole:
+        return answer
+    size = len(answer)
+    while not text.rstrip().startswith(tokenizer.decode(answer[:size])):
+        size -= 1
+    return answer[:size]
 
 
 def answered(row: EncodedRow, answer: tuple[int, ...]) -> EncodedRow:
