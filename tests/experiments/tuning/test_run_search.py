@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -94,6 +95,31 @@ def test_a_stopped_search_keeps_finished_trials_and_repeats_the_others(tmp_path,
     first = dataclasses.replace(search_for(), trials=STARTUP_TRIALS)
     assert points(found)[:STARTUP_TRIALS] == points(run(first, tmp_path / "whole"))
     assert run(search, tmp_path / "stopped") == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written", "message"),
+    [
+        (rb'"state":1,"values":\[-[\d.]+', b'"state":1,"values":[9.5', "trial 0 .* was changed"),
+        (rb'"state":1,"values":\[-[\d.]+\]', b'"state":2,"values":null', "trial 0 .* was changed"),
+        (rb'"param_value_internal":[\d.e-]+', b'"param_value_internal":3e-5', "trial 0 .* was changed"),
+        (rb'"retain":0.5', b'"retain":0.9', "trial 0 .* was changed"),
+        (rb'"user_attr":{"result', b'"user_attr":{"resutl', "trial 0 .* was changed"),
+        (rb"log(?=\W+true)", b"lng", "unexpected keyword"),
+        (rb"\n\Z", b'\n{"op_code":99}\n', "Should not reach"),
+        (rb"}\n\Z", b"", "last line is incomplete"),
+    ],
+)
+def test_a_changed_journal_is_rejected_by_name(tmp_path, pattern, written, message):
+    journal = tmp_path / "one.journal"
+    search = search_for(storage=str(journal), trials=2)
+    whole = run(search, tmp_path)
+    assert run(search, tmp_path) == whole
+    content = journal.read_bytes()
+    journal.write_bytes(re.sub(pattern, lambda _: written, content, count=1))
+    assert journal.read_bytes() != content
+    with pytest.raises(ValueError, match=f"{re.escape(str(journal))}.*{message}"):
+        run(search, tmp_path)
 
 
 def test_pruned_trials_count_and_a_larger_budget_continues_the_same_search(tmp_path):

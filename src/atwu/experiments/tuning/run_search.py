@@ -8,13 +8,15 @@ every search ends with exactly its budget of trials.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
+import os
 import re
 import sqlite3
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
 _STORED = ("seconds", "forget", "retain", "reason")
-"""Fields of a finished trial that Optuna stores as its attribute."""
+"""Fields of a finished trial that Optuna stores as its attribute, with a hash of all of them and of its point and value."""
 
 
 def run_search(
@@ -63,7 +65,7 @@ def run_search(
     running: dict[int, Any] = {}
     with lock_folder(own):
         study = open_study(search, folder, what)
-        known = stored_trials(study)
+        known = stored_trials(study, storage_place(search.storage, folder))
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
@@ -91,7 +93,7 @@ def run_search(
                     raise error
                 trial = running.pop(found.number)
                 try:
-                    trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
+                    trial.set_user_attr("result", _result(found) | {"hash": _hash(found)})
                     study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
                 except optuna.exceptions.UpdateFinishedTrialError:
                     raise ValueError(taken) from None
@@ -107,9 +109,9 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is shown by this package
     place = storage_place(search.storage, folder)
-    study = optuna.create_study(
-        study_name=search.label, storage=open_storage(place), direction="maximize", load_if_exists=True
-    )
+    storage = open_storage(place)
+    with _explained(place):
+        study = optuna.create_study(study_name=search.label, storage=storage, direction="maximize", load_if_exists=True)
     stored = study.user_attrs.get("definition")
     if stored is None:
         study.set_user_attr("definition", dict(what))
@@ -155,15 +157,29 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
     }
 
 
-def stored_trials(study: Any) -> dict[int, FinishedTrial]:
+def stored_trials(study: Any, place: str) -> dict[int, FinishedTrial]:
+    """Return the finished trials of a storage; ValueError if one was changed."""
     states = require("optuna.trial", extra="tune").TrialState
     found = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
         stored = trial.user_attrs.get("result", {})
         known = {name: stored[name] for name in _STORED if name in stored}
         value = trial.value if trial.state == states.COMPLETE else None
-        found[trial.number] = FinishedTrial(trial.number, trial.params, value, **known)
+        each = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **known)
+        if stored.get("hash") != _hash(each):
+            raise ValueError(
+                f"{masked(place)}: trial {trial.number} of {study.study_name} was changed or is of an earlier version; restore "
+                "the storage, or choose another name, folder or storage."
+            )
     return found
+
+
+def _result(trial: FinishedTrial) -> dict[str, Any]:
+    return {name: getattr(trial, name) for name in _STORED}
+
+
+def _hash(trial: FinishedTrial) -> str:
+    return short_hash([trial.number, trial.point, trial.value, _result(trial)])
 
 
 def storage_place(storage: str | None, folder: Path) -> str:
@@ -189,13 +205,13 @@ def masked(place: str) -> str:
 
 def open_storage(place: str) -> Any:
     optuna = require("optuna", extra="tune")
-    errors = require("sqlalchemy.exc", extra="tune")
     if "://" not in place:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
     elif place.startswith("postgresql+psycopg://"):
         require("psycopg", extra="tune")
-    try:
+    with _explained(place):
         if place.endswith(".journal"):
+            _check_last_line(Path(place))
             journal = require("optuna.storages.journal", extra="tune")
             return optuna.storages.JournalStorage(journal.JournalFileBackend(place))
         if "://" in place:
@@ -204,9 +220,27 @@ def open_storage(place: str) -> Any:
         return optuna.storages.RDBStorage(
             "sqlite:///search.db", engine_kwargs={"creator": functools.partial(_connect, place)}
         )
-    except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError, ValueError, KeyError) as error:
+
+
+@contextlib.contextmanager
+def _explained(place: str) -> Iterator[None]:
+    """Turn the errors of Optuna about a storage that it cannot read into one that names the storage."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # of a parser, a database, or an assertion
         first = str(error).strip().partition("\n")[0].replace(place, masked(place))
         raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
+
+
+def _check_last_line(journal: Path) -> None:
+    """Check that a journal ends with a whole line; the next one would be written behind a part of one, and neither be read."""
+    if journal.is_file() and journal.stat().st_size:
+        with journal.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                raise ValueError("its last line is incomplete; remove this line")
 
 
 def _connect(path: str) -> sqlite3.Connection:
