@@ -28,6 +28,7 @@ REFUSED = [
     ("run", {"form": "onnx"}, "format.*safetensors, adapter, 4bit, 8bit.*gguf.*'onnx'"),
     ("run", {"gguf_type": "Q4_K_M"}, "gguf_type.* F32, .*--llama-cpp PATH"),
     ("run", {"llama_cpp": "."}, r"convert_hf_to_gguf\.py.*--llama-cpp"),
+    ("run", {"max_retain_increase": float("inf")}, "max_retain_increase must be a finite number >= 0, got inf"),
     ("run", {"output": "taken"}, "taken .*output"),
     ("run", {"forget": "nothing.jsonl"}, "nothing.jsonl"),
     ("run", {"loading": ModelLoadArgs(revision="v1")}, "revision='v1' .*Hub name"),

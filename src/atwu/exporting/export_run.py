@@ -21,6 +21,7 @@ from atwu._files import (
     versions,
     write_json,
 )
+from atwu._options import Option
 from atwu._program import program
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -53,6 +54,8 @@ from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 
 EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
+
+_MAX_RETAIN_INCREASE = Option("max_retain_increase", float, MAX_RETAIN_INCREASE, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ def export(
         )
     if format != "gguf" and (gguf_type != "Q8_0" or llama_cpp is not None):
         raise ValueError(f"gguf_type and llama_cpp are for format gguf, got format {format}; leave them out.")
+    _MAX_RETAIN_INCREASE.value(max_retain_increase, strict=True)
     form = format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute()
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
