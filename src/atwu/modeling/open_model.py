@@ -64,8 +64,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
 
 def check_system_prompt(name: str, system: str | None) -> str | None:
     """Return a warning if a run of this package trained the model with a different system turn."""
-    file = Path(name).expanduser() / RECORD_NAME
-    record = read_object(file) if file.is_file() else {}
+    record = _record(name)
     if not isinstance(record.get("config"), dict):
         return None
     trained = record["config"].get("system")
@@ -76,3 +75,21 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
     )
     advice = "leave out --system" if trained is None else f"pass --system {shlex.quote(trained)}"
     return f"{name} was trained {before}, but is used {now}; {advice}."
+
+
+def check_noun_finder(name: str, finder: str) -> str | None:
+    """Return a warning if a run of this package weighted the tokens of the model with the nouns of a different finder."""
+    recipe = _record(name).get("recipe")
+    settings = recipe.get("settings") if isinstance(recipe, dict) else None
+    trained = settings.get("noun_finder") if isinstance(settings, dict) else None
+    if trained is None or trained == finder:
+        return None
+    return (
+        f"{name} was trained with the noun finder {trained}, but the scores of nouns are those of {finder}; "
+        f"pass --noun-finder {shlex.quote(str(trained))}."
+    )
+
+
+def _record(name: str) -> dict[str, Any]:
+    file = Path(name).expanduser() / RECORD_NAME
+    return read_object(file) if file.is_file() else {}
