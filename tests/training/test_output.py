@@ -112,7 +112,7 @@ def test_starting_the_same_run_twice_is_rejected(tmp_path):
     answers = context.Queue()
     other = context.Process(target=_try_to_begin, args=(tmp_path / "run", answers))
     other.start()
-    assert re.search(rf"\(process {os.getpid()}\)", answers.get(timeout=20))
+    assert re.search(rf"\(process {os.getpid()}\)", answers.get(timeout=120))
     other.join()
 
 
