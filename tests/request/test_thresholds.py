@@ -17,7 +17,7 @@ from atwu.request.thresholds import (
     read_thresholds,
     shipped_text,
 )
-from atwu.request.verdict_metrics import HOLDOUT_SET
+from atwu.request.verdict_metrics import HOLDOUT_SET, verdict_metrics
 
 
 def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool = False, **overall: float) -> EvalResult:
@@ -98,6 +98,18 @@ def test_a_threshold_is_met_by_the_value_and_conclusive_by_the_interval_over_row
     assert found.low == 0.0
     assert found.high is not None
     assert found.high > 0.1
+
+
+@pytest.mark.parametrize("values", [(0.0,) * 12, (0.0,) * 11 + (0.9,), (0.2,) * 12, (0.05,), (0.0, 0.19)])
+def test_a_verdict_marks_what_evidence_calls_not_significant(values: tuple[float, ...]) -> None:
+    before, after = (
+        result({"forget": {"key_token_recall": rows}, HOLDOUT_SET: {"key_token_recall": (0.1, 0.1)}})
+        for rows in ((1.0,) * len(values), values)
+    )
+    limit = Threshold("forget", "key_token_recall", "at most", None)
+    checked, shown = check(limit, before, after), verdict_metrics(before, after, {"key_token_recall": 0.1})[0]
+    assert (shown.met, shown.limit, shown.low) == (checked.passed, checked.limit, checked.low)
+    assert shown.within_chance == (checked.passed and not checked.conclusive)
 
 
 def test_a_fall_is_paired_and_may_be_a_percentage() -> None:

@@ -137,7 +137,7 @@ class RequestVerdict:
             *_table(self.metrics),
         ]
         if any(line.within_chance for line in self.metrics):
-            out += wrap_text("*: met, not significant: the interval reaches beyond the limit.")
+            out += wrap_text("*: met, not significant: the interval reaches beyond the limit, or there is none.")
         if self.forms:
             out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
         for each in self.answers:

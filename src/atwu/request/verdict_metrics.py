@@ -86,10 +86,11 @@ class VerdictMetric:
 
     @property
     def within_chance(self) -> bool:
-        """Whether the criterion is met, but the interval of `after` reaches beyond the limit."""
-        if not self.met or self.low is None or self.high is None or self.limit is None:
+        """Whether the criterion is met, but not significantly: by the rule of thresholds (`thresholds.check`), if the interval
+        of `after` reaches beyond the limit, or a single row gives none."""
+        if not self.met or self.limit is None or self.set == RETAINED:
             return False
-        return self.low < self.limit < self.high
+        return self.low is None or self.high is None or self.low < self.limit < self.high
 
 
 def row_resampler(split: str, rows: RowValues) -> Resampler:
