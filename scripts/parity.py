@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import BatchEncoding, LlamaConfig, LlamaForCausalLM
 
 import atwu
 from atwu.methods.component_inputs import LossTerms
@@ -161,6 +161,41 @@ class Comparison:
         moved = nn.functional.mse_loss(matrix(inputs), targets) + nn.functional.mse_loss(matrix(still), stay)
         return self.ours("lunar", layer=layer, refusal_direction=direction).loss, moved
 
+    def elm(self) -> Pair:
+        """The peer counts every position; ours then counts them too, with one more token for the last."""
+        peer = functions(self.peers / "erasing-llm/trainscripts/erase.py")
+        rows, prompts = batch(0), {"expert": "50 51 ", "novice": "52 53 54 "}
+        extended = {name: torch.cat([each, each[:, -1:]], 1) for name, each in rows.items()}
+        extended["labels"][:, 0] = -100
+        behind = {name: _behind(prompt, extended) for name, prompt in prompts.items()}
+        losses = []
+        for row in rows["input_ids"]:
+            target = peer.get_edit_vector(
+                self.original,
+                _numbers,
+                " ".join(map(str, row.tolist())),
+                *prompts.values(),
+                start_eta=1,
+                end_eta=1000,
+                dtype=torch.float64,
+                top_k=50,
+                temperature=1.2,
+            )
+            losses.append(F.kl_div(self.model(row[None]).logits[0].log_softmax(-1), target[0], reduction="batchmean"))
+        return self.ours("elm", forget=extended, fluency_weight=0, **behind).forget, torch.stack(losses).mean()
+
+
+def _numbers(texts: list[str], **_: Any) -> BatchEncoding:
+    """Tokenize a text of numbers."""
+    ids = torch.tensor([[int(word) for word in text.split()] for text in texts])
+    return BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+
+def _behind(prompt: str, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    ids = _numbers([prompt]).input_ids.expand(ROWS, -1)
+    before = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.full_like(ids, -100)}
+    return {name: torch.cat([before[name], each], 1) for name, each in rows.items()}
+
 
 def _tokens(instructions: list[Tensor]) -> SimpleNamespace:
     ids = torch.cat(instructions)
@@ -169,7 +204,7 @@ def _tokens(instructions: list[Tensor]) -> SimpleNamespace:
 
 METHODS: dict[str, Callable[[Comparison], Pair]] = {
     name: getattr(Comparison, name)
-    for name in ("ceu", "altpo", "me", "idk_ap", "flat", "jensun_plus", "relearn", "lunar")
+    for name in ("ceu", "altpo", "me", "idk_ap", "flat", "jensun_plus", "relearn", "lunar", "elm")
 }
 
 

@@ -171,6 +171,17 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             total = total + (torch.tanh(forgotten) - torch.tanh(learned)) / 2 / len(forget)
         elif method == "duet":
             total = total + huber(row["logits"][0], ref["prompted"][index]["logits"][0]) / len(forget)
+        elif method == "elm":
+            for t, eta in enumerate(torch.linspace(numbers["eta_start"], numbers["eta"], n, dtype=torch.float64)):
+                plain, expert, novice = (
+                    (ref[name][index]["table"][t] / numbers["target_temperature"]).log_softmax(-1)
+                    for name in ("forget", "expert", "novice")
+                )
+                combined = plain + eta * (novice - expert)
+                likeliest = combined.argsort(descending=True)[: int(numbers["target_tokens"])]
+                total = total + kl(combined[likeliest].log_softmax(-1), row["table"][t][likeliest]) / n / len(forget)
+            said = own(alternate[index])
+            total = total - numbers["fluency_weight"] * sum(said) / len(said) / len(forget)
         elif method == "asu":
             divergences = [kl(p0, p) for p0, p in zip(ref["smoothed"][index]["table"], row["table"], strict=True)]
             total = total + sum(divergences) / n / len(forget)
@@ -194,7 +205,7 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
     elif method == "undial" or not any(
-        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "altpo", "bs_s")
+        name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "elm", "altpo", "bs_s")
     ):  # the others are averages already
         total = total / tokens
     kept = 0.0
@@ -228,6 +239,10 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
             )
         elif method == "duet":
             kept = kept + huber(row["logits"][0], ref["retain"][index]["logits"][0]) / len(retain)
+        elif method == "elm":
+            kept = (
+                kept + sum(kl(p0, p) for p0, p in zip(ref["retain"][index]["table"], row["table"], strict=True)) / count
+            )
         elif method == "relearn":
             tables = zip(ref["retain"][index]["table"], row["table"], strict=True)
             kept = kept + (sum(kl(p0, p) for p0, p in tables) - sum(own(row))) / count
@@ -250,11 +265,12 @@ def setting(tiny_llama, batch):
             parameter += 0.05 * noise
     batches = {"forget": batch(rows=3, seed=1), "retain": batch(rows=3, seed=2), "alternate": batch(rows=3, seed=3)}
     batches["retain_alternate"] = batch(rows=3, seed=4)
-    before = {"input_ids": torch.tensor([5, 6, 7]), "labels": torch.tensor([-100] * 3)}
-    batches["prompted"] = {
-        name: torch.cat([before.get(name, torch.ones(3, dtype=rows.dtype)).expand(3, -1), rows], dim=1)
-        for name, rows in batches["forget"].items()
-    }
+    for each, prompt in {"prompted": [5, 6, 7], "expert": [8, 9], "novice": [9, 8, 5, 6]}.items():
+        before = {"input_ids": torch.tensor(prompt), "labels": torch.tensor([-100] * len(prompt))}
+        batches[each] = {
+            name: torch.cat([before.get(name, torch.ones(len(prompt), dtype=rows.dtype)).expand(3, -1), rows], dim=1)
+            for name, rows in batches["forget"].items()
+        }
     return model, reference, batches
 
 

@@ -91,6 +91,7 @@ def test_micro_batches_with_shared_counts_add_up(method, options, tiny_llama, ba
 
     def loss(part, counts=None):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
+        given |= {"expert": given["forget"], "novice": given["forget"]}
         seen = reference_of_batch(reference, given, decided.reference_specs(2))
         weights = selection[part] if masked else None
         more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6), refusal_direction=torch.ones(32))
@@ -204,7 +205,7 @@ def test_longer_prompts_change_nothing(method):
                 reference=reference,
                 alternate=given["alternate"],
                 retain_alternate=given["retain_alternate"],
-                prompted=given["forget"],
+                **dict.fromkeys(("prompted", "expert", "novice"), given["forget"]),
                 refusal_ids=(9, 2),
                 token_weights=None if recipe(method).forget_component.trained_answer == "alternate" else weights,
             ).loss.item()

@@ -302,6 +302,35 @@ def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
     assert together == [row[: row.index(7)] if 7 in row else row for row in free]
 
 
+@torch.no_grad()
+def test_groups_of_prompts_are_continued_from_their_sum(model: LlamaForCausalLM) -> None:
+    factors, groups, ends = (1.0, -2.0, 2.0), [PROMPTS[:3], PROMPTS[3:], [PROMPTS[1]] * 3], {12}
+    model.eval()
+    expected = []
+    for group in groups:
+        new: list[int] = []
+        while len(new) < 12 and not ends & set(new):
+            logps = [model(input_ids=torch.tensor([prompt + new])).logits[0, -1].log_softmax(-1) for prompt in group]
+            new.append(int((torch.tensor(factors) @ torch.stack(logps)).argmax()))
+        expected.append(tuple(new[:-1] if ends & set(new) else new))
+
+    def drawn(**options: Any) -> list[tuple[int, ...]]:
+        prompts = [prompt for group in groups for prompt in group]
+        given = {"max_new_tokens": 12, "factors": factors, "progress": False} | options
+        return generate(model, _tokenizer(12), prompts, **given)
+
+    for options in ({}, {"batch_tokens": 60}):
+        assert drawn(**options) == [new for new in expected for _ in range(3)]
+    assert len(set(map(len, expected))) > 1, "a group must end before another"
+    sampled = {"temperature": 1.0, "noise_seeds": [seed for seed in (4, 5, 6) for _ in range(3)]}
+    together = drawn(**sampled)
+    assert together == drawn(batch_tokens=60, **sampled) != drawn()
+    alone = generate(
+        model, _tokenizer(12), [PROMPTS[1]], max_new_tokens=12, progress=False, temperature=1.0, noise_seeds=[6]
+    )
+    assert together[6:] == alone * 3  # the factors of equal prompts add up to 1
+
+
 def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None:
     model.eval()
     end = _plain(model, PROMPTS[1], 12, set())[4]

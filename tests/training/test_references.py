@@ -21,6 +21,7 @@ CASES = [
     ("asu", "kl", {"forget", "retain"}),
     ("duet", None, {"forget", "retain"}),
     ("rmu", None, {"retain"}),
+    ("elm", None, {"forget", "expert", "novice", "retain"}),
 ]
 
 
@@ -75,7 +76,7 @@ def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, mode
     assert logged(trainers["second"], "loss") == pytest.approx(logged(trainers["cold"], "loss"), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES[1:3])
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), [*CASES[1:3], CASES[4]])
 def test_disabled_adapters_give_the_original_model(method, retain_loss, sets, model_folder, tmp_path, reads):
     lora, results = Lora(r=4), []
     for mode in ("adapters", "cache", "model"):

@@ -1,7 +1,8 @@
-"""What single methods do over a run: the retain weight of PDU, own answers of BS-S, the direction of LUNAR."""
+"""What single methods do over a run: the retain weight of PDU, own answers of BS-S and ELM, the direction of LUNAR."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -10,8 +11,9 @@ from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.methods.losses.representation import REFUSED
+from atwu.modeling.generate import generate
 from atwu.modeling.load import load_tokenizer
-from atwu.training.own_samples import up_to_next_turn
+from atwu.training.own_samples import _SAMPLE, up_to_next_turn
 from atwu.training.training_rows import unlearning_rows
 from tests.training.conftest import make_trainer, weights
 
@@ -85,6 +87,45 @@ def test_own_answers_follow_their_questions_and_change_with_the_epoch(model_fold
         assert torch.equal(weights(again), weights(whole))
 
 
+def test_own_answers_of_elm_come_from_the_original_model_and_stay(model_folder, tmp_path):
+    """A run resumed within the second epoch goes on with the answers of its checkpoint."""
+    options = BS_S | {"method": "elm", "eta": 10.0}
+    whole = make_trainer(model_folder, tmp_path / "whole", **options)
+    seen = []
+    forward = whole._token_loss
+
+    def spied(model, inputs, counts):
+        labels = inputs["alternate"]["labels"]
+        each = zip(inputs["rows"].tolist(), labels, strict=True)
+        seen.extend((row, own[own != IGNORE_INDEX].tolist()) for row, own in each)
+        return forward(model, inputs, counts)
+
+    whole._token_loss = spied
+    whole.train()
+    assert dict(seen[:8]) == dict(seen[8:])
+    asked = [list(row.prompt_ids) for row in whole.rows.forget.rows]
+    expert, novice = ([list(row.prompt_ids) for row in whole.rows.prompted[name]] for name in ("expert", "novice"))
+    original, tokenizer = AutoModelForCausalLM.from_pretrained(model_folder), whole.processing_class
+    assert whole.recipe.settings["novice_prompt"] in tokenizer.decode(novice[0])
+    for row, answer in dict(seen).items():
+        seed = int(np.random.default_rng([_SAMPLE, whole.args.rows_seed, 0, row]).integers(2**63))
+        drawn, *_ = generate(
+            original,
+            tokenizer,
+            [asked[row], expert[row], novice[row]],
+            max_new_tokens=len(answer),
+            temperature=1.0,
+            noise_seeds=[seed] * 3,
+            factors=(1.0, -3.0, 3.0),
+            progress=False,
+        )
+        assert list(drawn) == answer[: len(drawn)]
+        assert len(drawn) >= len(answer) - 1
+    again = make_trainer(model_folder, tmp_path / "again", **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert torch.equal(weights(again), weights(whole))
+
+
 def test_lunar_moves_one_matrix_towards_refused_questions(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="lunar", forget=4, max_steps=20, learning_rate=1e-2, layer=0)
     model, tokenizer = trainer.loaded.model, trainer.processing_class
@@ -126,7 +167,7 @@ def test_own_samples_end_before_a_question_that_the_model_invents(written, kept,
     assert tokenizer.decode(up_to_next_turn(tuple(tokenizer(written)["input_ids"]), tokenizer)) == written
 
 
-@pytest.mark.parametrize("method", ["lunar", "bs_s"])
+@pytest.mark.parametrize("method", ["lunar", "bs_s", "elm"])
 def test_methods_that_write_prompts_need_a_tokenizer(method, model_folder, tmp_path):
     rows = list(make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows)
     config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method=method)

@@ -11,6 +11,7 @@ pytest.importorskip("peft")
 from safetensors.torch import load_file
 
 from atwu.methods.method_table import METHODS
+from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_model
 from tests.commands import IN_PROCESSES, run_command
 from tests.training.conftest import NEEDS
@@ -102,7 +103,7 @@ def test_a_sharded_run_resumed_by_more_processes_equals_one_process(name, traine
 
 @pytest.mark.night
 def test_every_method_trains_sharded_as_in_one_process(model_folder, data_files, tmp_path):
-    several = [name for name in METHODS if name != "bs_s"]  # samples in one process only
+    several = [name for name in METHODS if "own_samples" not in recipe(name).needs]  # samples in one process only
     runs = {name: {"method": name} | NEEDS.get(name, lambda _: {})(model_folder) | SHARDED for name in several}
     runs["reference_model"] = {"method": "undial", "reference": "model"} | FULL
     runs["merged"] = ADAPTERS | SHARDED

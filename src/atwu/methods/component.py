@@ -127,10 +127,10 @@ NEEDS: Mapping[str, str] = {
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
     "refusal_answers": "a refusal of the forget questions (--refusal-sentence)",
     "own_alternates": "column alternate in every forget row (atwu alternates build)",
-    "own_samples": "answers of the model itself to the forget questions, sampled anew in every epoch",
+    "own_samples": "answers of the model itself to the forget questions, sampled before training or anew in every epoch",
     "refused_questions": "questions that the model refuses (a list of our own) and its states at their ends",
     "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",
-    "prompted_rows": "forget questions behind a prompt that only the original model reads (--teacher-prompt)",
+    "prompted_rows": "forget questions behind prompts that only the original model reads (--teacher-prompt, --expert-prompt)",
     "retain_alternates": "alternate answers of retain rows: column alternate, otherwise a refusal drawn for each row",
     "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), otherwise trained and cached",
     "text": "forget rows as text (token ids are not enough)",
@@ -239,7 +239,8 @@ class Loss(Component):
         raise NotImplementedError
 
     def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
-        """Return the token ids that `from_distributions` needs, shape (counted tokens, k); by default the answer's own."""
+        """Return the token ids, or places, that `from_distributions` needs, shape (counted tokens, k); by default the answer's
+        own ids."""
         return batch.labels[:, 1:][batch.mask][:, None]
 
     def comparison(self, rows: RowsName, batch: TokenBatch, inputs: LossInputs) -> Comparison | None:
@@ -274,6 +275,15 @@ class ForgetLoss(Loss):
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Return the token ids that the model learns in place of the answer."""
         return ()
+
+    def teacher_prompts(self) -> dict[str, str]:
+        """Return texts before the question that only the original model reads, by name of the rows behind them."""
+        return {}
+
+    def sampled_readings(self) -> dict[str, float]:
+        """Return factors by name of rows; an own answer is sampled from the sum of factor times log-probability: once, before
+        training, from several rows, anew in every epoch from one."""
+        return {"forget": 1.0}
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor | None:
         """Return the distance at each token, shape (batch, tokens)."""

@@ -31,6 +31,7 @@ from atwu.methods.component import (
 )
 from atwu.methods.losses import distillation, divergence, likelihood, preference, replacement, representation
 from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
+from atwu.methods.losses.elm import NoviceTeacher
 from atwu.methods.losses.flat import FLAT
 from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
@@ -83,6 +84,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "flat": FLAT,
     "prompted_teacher": distillation.PromptedTeacher,
     "smoothed_attention": distillation.SmoothedAttention,
+    "novice_teacher": NoviceTeacher,
     "logit_margin": LogitMargin,
 }
 

@@ -172,6 +172,9 @@ METHODS: dict[str, Method] = {
     "asu": Method(
         "ASU", "uniform", "smoothed_attention", "nll", "Zare Zade et al. 2026", _weights(0.1, 1.0), values_from=CODE
     ),
+    "elm": Method(
+        "ELM", "uniform", "novice_teacher", "kl", "Gandikota et al. 2024", _weights(1.0, 1.0), values_from=CODE
+    ),
     "pdu": Method(
         "PDU",
         "uniform",
@@ -274,6 +277,10 @@ CITATIONS: Mapping[str, str] = {
     "Zare Zade et al. 2026": (
         "Saleh Zare Zade, Xiangyu Zhou, Sijia Liu, Dongxiao Zhu: Attention Smoothing Is All You Need For Unlearning. "
         "ICLR 2026, arXiv 2603.01285"
+    ),
+    "Gandikota et al. 2024": (
+        "Rohit Gandikota, Sheridan Feucht, Samuel Marks, David Bau: Erasing Conceptual Knowledge from Language Models. "
+        "arXiv 2410.02760"
     ),
     "Peleg et al. 2026": (
         "Amit Peleg, Naman Deep Singh, Naama Pearl, Bibhabasu Mohapatra, Matthias Hein: Forget Narrowly, Retain Broadly: "

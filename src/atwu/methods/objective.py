@@ -267,6 +267,8 @@ def unlearning_loss(
     alternate: Batch | None = None,
     retain_alternate: Batch | None = None,
     prompted: Batch | None = None,
+    expert: Batch | None = None,
+    novice: Batch | None = None,
     refusal_ids: Sequence[int] = (),
     refusal_direction: Tensor | None = None,
     weighting: str | Callable[..., Any] | None = None,
@@ -295,6 +297,8 @@ def unlearning_loss(
         alternate: preferred answers to the forget prompts, for methods that use them.
         retain_alternate: refusals of the retain prompts, for methods that use them.
         prompted: forget answers behind the prompt of a teacher, for methods that use them; with the counted tokens of `forget`.
+        expert: the same behind the prompt that announces an expert (ELM).
+        novice: the same behind the prompt that announces a novice.
         refusal_ids: token ids of JensUn's refusal.
         refusal_direction: LUNAR's direction towards refused questions, shape (hidden,).
         weighting: replace the method's token weighting, by name or by a function.
@@ -327,7 +331,9 @@ def unlearning_loss(
     specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
     if specs and reference is None:
         raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
-    read = {**rows, "forget": _behind(prompted, rows["forget"])} if "prompted_rows" in decided.needs else rows
+    behind = {"forget": ("prompted", prompted), "expert": ("expert", expert), "novice": ("novice", novice)}
+    prompts = decided.forget_component.teacher_prompts()
+    read = rows | {name: _behind(*behind[name], rows["forget"]) for name in prompts}
     references = Reference()
     if reference is not None and specs:
         references = reference_of_batch(reference, read, specs, layout=layout)
@@ -347,14 +353,14 @@ def unlearning_loss(
     )
 
 
-def _behind(prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
-    """Return the forget answers behind a prompt."""
+def _behind(name: str, prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
+    """Return the forget answers behind a prompt, given as the argument `name`."""
     if prompted is None:
-        raise ValueError("the teacher of this method reads a prompt; pass its forget rows as prompted.")
-    batch = TokenBatch.of(prompted, name="prompted")
+        raise ValueError(f"the teacher of this method reads a prompt; pass its forget rows as {name}.")
+    batch = TokenBatch.of(prompted, name=name)
     counted, expected = (each.labels[:, 1:][each.mask] for each in (batch, forget))
     if not torch.equal(counted, expected):
-        raise ValueError("prompted and forget have different answers; both need the same labels in the same order.")
+        raise ValueError(f"{name} and forget have different answers; both need the same labels in the same order.")
     return batch
 
 

@@ -50,6 +50,7 @@ def generate(
     progress: bool = True,
     temperature: float = 0.0,
     noise_seeds: Sequence[int] | None = None,
+    factors: Sequence[float] = (1.0,),
     on_batch: OnBatch | None = None,
 ) -> list[tuple[int, ...]]:
     """Continue each prompt with the most probable token, or a sampled one, until an end token or the cap.
@@ -69,6 +70,8 @@ def generate(
         progress: show a tqdm bar; pass False on ranks other than 0.
         temperature: T >= 0; 0 is greedy, larger is more random.
         noise_seeds: one number in [0, 2^64) per prompt for temperature > 0; equal seeds and prompts give equal ids.
+        factors: with k of them, each k consecutive prompts, of one cap and seed, are continued by the same tokens, from the sum
+            of factor times log-probability over these prompts.
         on_batch: called with rows as they finish; token counts include the end token. Rows with cap 0 are in no
             batch.
 
@@ -85,9 +88,14 @@ def generate(
     ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
-    decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None)
-    lengths, limit = [len(prompt) for prompt in prompts], position_limit(model)
-    batches = _batches(todo, lengths, caps, batch_tokens, math.inf if limit is None else limit)
+    decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None, factors)
+    size, limit = len(factors), position_limit(model)
+    lengths = [max(map(len, prompts[first : first + size])) for first in range(0, len(prompts), size)]
+    groups = [first // size for first in todo[::size]]
+    batches = (
+        [row for group in batch for row in range(size * group, size * group + size)]
+        for batch in _batches(groups, lengths, caps[::size], batch_tokens // size, math.inf if limit is None else limit)
+    )
     with (
         _bare(model, ends),
         progress_bar(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar,
@@ -173,9 +181,10 @@ class _Decoder:
         caps: Sequence[int],
         temperature: float,
         seeds: Sequence[int] | None,
+        factors: Sequence[float],
     ) -> None:
         self.model, self.ends, self.caps = model, ends, caps
-        self.temperature, self.seeds = temperature, seeds
+        self.temperature, self.seeds, self.factors = temperature, seeds, factors
         self.generated: list[list[int]] = [[] for _ in caps]
         """Generated ids of each row; those after an end token or the cap are meaningless."""
 
@@ -202,7 +211,9 @@ class _Decoder:
         width, device = batch.ids.shape[1], batch.ids.device
         limits = torch.tensor([self.caps[row] - len(self.generated[row]) for row in batch.rows], device=device)
         leave = _Leaving(width, torch.tensor(sorted(self.ends), device=device), limits)
-        noise = [] if self.seeds is None else [self._noise(batch.rows, self.seeds, leave)]
+        processors: list[Any] = [] if len(self.factors) == 1 else [_Combination(self.factors)]
+        if self.seeds is not None:
+            processors.append(self._noise(batch.rows, self.seeds, leave))
         call: Any = self.model.generate  # a property for mypy
         output: Any = call(
             input_ids=batch.ids,
@@ -216,7 +227,7 @@ class _Decoder:
                 max_new_tokens=int(limits.max()),
                 return_dict_in_generate=True,
             ),
-            logits_processor=LogitsProcessorList(noise),
+            logits_processor=LogitsProcessorList(processors),
             stopping_criteria=StoppingCriteriaList([leave] if batch.cache is not None else []),
             **({} if batch.cache is None else cache_argument(self.model, batch.cache)),
         )
@@ -252,6 +263,19 @@ class _Leaving(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
         ended = self.ended(input_ids)
         return torch.full_like(ended, bool(2 * ended.sum() >= len(ended)))
+
+
+class _Combination:
+    """Logits processor that gives all rows of a group the sum of factor times log-probability over these rows."""
+
+    def __init__(self, factors: Sequence[float]) -> None:
+        self.factors = factors
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        size = len(self.factors)
+        logps = scores.log_softmax(-1).clamp(min=-1e4).unflatten(0, (-1, size))  # differences of -inf would be nan
+        combined: Tensor = (logps * logps.new_tensor(self.factors)[:, None]).sum(1)
+        return combined.repeat_interleave(size, dim=0)
 
 
 class _GumbelNoise:

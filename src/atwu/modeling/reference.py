@@ -47,7 +47,8 @@ class ReferenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Outputs of the original model on one micro-batch, by set of rows: `forget`, `retain` or `alternate`.
+    """Outputs of the original model on one micro-batch, by set of rows: `forget`, `retain`, `alternate`, or behind a
+    prompt `expert` and `novice`.
 
     Tensors hold the counted tokens in row-major order of the mask.
     """
@@ -58,10 +59,13 @@ class Reference:
     layers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     """Output of one decoder layer, (tokens, hidden)."""
 
-    def teacher(self, rows: str) -> Teacher:
-        if rows not in self.teachers:
+    def teacher(self, *rows: str) -> Teacher:
+        """Return the teacher of a set of rows; several, with the same counted tokens, are stacked: (tokens, sets, ...)."""
+        if not self.teachers.keys() >= set(rows):
             raise ValueError("the method needs the reference of the original model, which is missing.")
-        return self.teachers[rows]
+        found = [self.teachers[name] for name in rows]
+        states = found[0].states if len(found) == 1 else torch.stack([each.states for each in found], dim=1)
+        return Teacher(states, found[0].head)
 
 
 class TokenTable:

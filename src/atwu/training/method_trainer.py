@@ -142,7 +142,7 @@ class MethodTrainer(TokenTrainer):
             say=say,
             **kwargs,
         )
-        check_lengths(self.loaded.model, *rows.encoded.values(), rows.prompted, rows.refused)
+        check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
         if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
         self.rows, self.sets = rows, rows.sets

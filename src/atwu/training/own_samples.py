@@ -1,4 +1,5 @@
-"""Answers of the model itself to the forget questions, sampled anew in every epoch (BS-S)."""
+"""Answers of the model itself to the forget questions: sampled anew in every epoch (BS-S), or once, before training, from a
+combination of several readings (ELM)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _SAMPLE = 0x7361_6D70
 
 
 class OwnSamples(TrainerCallback):
-    """Callback that gives every forget row an own answer when an epoch starts, and its state.
+    """Callback that gives every forget row an own answer when training or an epoch starts, and its state.
 
     Args:
         trainer: a `MethodTrainer` in a single process.
@@ -34,29 +35,36 @@ class OwnSamples(TrainerCallback):
     def __init__(self, trainer: Any, tokenizer: Any) -> None:
         self._trainer, self._tokenizer = trainer, tokenizer
         self._epoch, self._answers = -1, list[tuple[int, ...]]()
+        self._readings: dict[str, float] = trainer.recipe.forget_component.sampled_readings()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         dataset = cast(PairedDataset, self._trainer.train_dataset)
         epoch = int(state.epoch or 0)
-        if epoch != self._epoch:  # a resumed run goes on with the answers of its checkpoint
+        once = len(self._readings) > 1
+        # A resumed run goes on with the answers of its checkpoint.
+        if self._epoch < 0 or (epoch != self._epoch and not once):
             self._epoch, self._answers = epoch, self._sampled(dataset, epoch)
         rows = tuple(answered(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
         dataset.alternates = Alternates(rows, (tuple(range(len(rows))),))
 
     def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
-        args, prompts = self._trainer.args, [row.prompt_ids for row in dataset.forget]
-        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - len(prompt))) for prompt in prompts]
-        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(prompts)))
+        args, size = self._trainer.args, len(self._readings)
+        sets = {"forget": dataset.forget, **self._trainer.rows.prompted}
+        read = [[sets[name][row].prompt_ids for name in self._readings] for row in range(len(dataset.forget))]
+        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - max(map(len, prompts)))) for prompts in read]
+        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(read)))
+        seeds = [int(draw.integers(2**63)) for draw in draws]
         with self._trainer.accelerator.autocast():
             answers = generate(
                 self._trainer.loaded.model,
                 self._tokenizer,
-                prompts,
-                max_new_tokens=caps,
+                [prompt for prompts in read for prompt in prompts],
+                max_new_tokens=[cap for cap in caps for _ in range(size)],
                 temperature=1.0,
-                noise_seeds=[int(draw.integers(2**63)) for draw in draws],
+                noise_seeds=[seed for seed in seeds for _ in range(size)],
+                factors=tuple(self._readings.values()),
                 progress=not args.disable_tqdm,
-            )
+            )[::size]
         terminal = template_terminal(self._tokenizer)
         end = self._tokenizer.eos_token_id if terminal is None else terminal
         cut = [up_to_next_turn(own, self._tokenizer) for own in answers]

@@ -43,7 +43,7 @@ from atwu.modeling.reference import (
 from atwu.training.progress import Say
 
 Mode = Literal["cache", "model", "adapters"]
-_ROWS = {"forget": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
+_ROWS = {"forget": "rows", "expert": "rows", "novice": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
 """Set of rows -> key of their indices in a micro-batch."""
 SHARE_OF_DISK = 0.25
 SHARE_OF_MEMORY = 0.5
@@ -128,29 +128,27 @@ class References:
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     places: Mapping[int, int] | None = None
     """Index of each retain row in its tables, if only the rows that the run draws were evaluated."""
-    prompted: Sequence[EncodedRow] | None = None
-    """Forget rows as the original model reads them, if it is not as the trained model does."""
+    prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
+    """Forget rows behind a prompt that only the original model reads, by name."""
 
     def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
         if self.mode is None:
             return Reference()
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
-            if self.prompted is not None:
-                given = collate_rows([self.prompted[row] for row in inputs["rows"].tolist()])
-                batches["forget"] = TokenBatch.of(
-                    {name: part.to(inputs["rows"].device) for name, part in given.items()}
-                )
+            for name, rows in self.prompted.items():
+                given = collate_rows([rows[row] for row in inputs["rows"].tolist()])
+                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in given.items()})
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
         found: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
         for name, tables in self.tables.items():
-            rows = inputs[_ROWS[name]].tolist()
+            drawn = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
-                rows = [self.places[row] for row in rows]
+                drawn = [self.places[row] for row in drawn]
             for what, table in tables.items():
-                found[what][name] = table.rows(rows).to(inputs["rows"].device)
+                found[what][name] = table.rows(drawn).to(inputs["rows"].device)
         teachers = {name: Teacher(states, self.head) for name, states in found["states"].items()}
         return Reference(found["logps"], teachers, found["layer"])
 
@@ -162,7 +160,7 @@ def prepare_references(
     *,
     mode: str,
     drawn: Collection[int] | None = None,
-    prompted: Sequence[EncodedRow] | None = None,
+    prompted: Mapping[str, Sequence[EncodedRow]],
     say: Say,
 ) -> References:
     """Choose where reference values come from, report the choice, and compute them if they are cached.
@@ -170,7 +168,8 @@ def prepare_references(
     Args:
         mode: `cache`, `model`, `adapters`, or `auto`.
         drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
-        prompted: forget rows that the original model reads instead of those in `sets` (`prompted_rows`).
+        prompted: forget rows behind a prompt that only the original model reads, by name (`prompted_rows`); `forget` replaces
+            those in `sets`.
     """
     if not wanted:
         return References({})
@@ -180,8 +179,7 @@ def prepare_references(
     if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
         places = {row: place for place, row in enumerate(sorted(drawn))}
         sets = {**sets, "retain": [sets["retain"][row] for row in places]}
-    if prompted is not None:
-        sets = {**sets, "forget": prompted}
+    sets = {**sets, **prompted}
     states = any(what.states for what in wanted.values())
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
@@ -11,7 +11,6 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import PLAIN_FORMS, read_forms
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
-from atwu.methods.losses.distillation import PromptedTeacher
 from atwu.methods.losses.jensun_plus import JSToRefusalRow
 from atwu.methods.losses.replacement import LearnRefusal
 from atwu.methods.losses.representation import REFUSED
@@ -42,8 +41,8 @@ class UnlearningRows:
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
     retain_alternates: Alternates | None = None
     """The same for retain questions."""
-    prompted: Sequence[EncodedRow] | None = None
-    """Forget rows behind the prompt of a teacher; None if no loss has one."""
+    prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
+    """Forget rows behind each prompt that only the teacher of a loss reads, by name."""
     refused: Sequence[EncodedRow] | None = None
     """Questions that the model refuses, of which the last token is counted; None if no loss reads them."""
     asked: Sequence[EncodedRow] | None = None
@@ -100,12 +99,11 @@ def unlearning_rows(
     if retain_set is not None and "retain" in recipe.all_positions:
         retain_set = everywhere(retain_set)
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
-    prompted = retain_alternates = None
-    if isinstance(recipe.forget_component, PromptedTeacher):
-        prompt = recipe.forget_component.teacher_prompt
-        prompted = prompted_rows(
-            forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system
-        )
+    retain_alternates = None
+    prompted = {
+        name: prompted_rows(forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system)
+        for name, prompt in recipe.forget_component.teacher_prompts().items()
+    }
     if retain_set is not None and "retain_alternates" in recipe.needs:
         _check_text(retain_set, f"retain loss {recipe.retain_loss!r}", "retain")
         retain_alternates = alternates(retain_set.examples or (), tokenizer, epochs=1, what="retain", **drawn)
@@ -204,7 +202,7 @@ def _other_answers(
 
 def changes_questions(recipe: Recipe) -> bool:
     """Whether a method reads the question of each forget row, so that no form may be a plain text."""
-    return isinstance(recipe.forget_component, PromptedTeacher) or "refused_questions" in recipe.needs
+    return not {"prompted_rows", "refused_questions"}.isdisjoint(recipe.needs)
 
 
 def _check_text(rows: RowSet, who: str, what: str) -> None:

@@ -103,6 +103,9 @@ class PromptedTeacher(_AtStart, WeightedDistance):
                 "teacher_prompt is empty; give a text that denies the knowledge, such as 'You know nothing about France.'"
             )
 
+    def teacher_prompts(self) -> dict[str, str]:
+        return {"forget": self.teacher_prompt}
+
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return mean_at_start(super().values(terms, weights), terms.mask, first=self.first_tokens)
 
