@@ -148,8 +148,8 @@ def position_limit(model: nn.Module) -> int | None:
 
 def check_length(model: nn.Module, longest: int) -> None:
     """Check that rows fit into a model with a table of positions."""
-    config = getattr(model, "config", None)
-    if 2 * longest <= (getattr(config, "max_position_embeddings", None) or 0):  # no table is that short; looking for it takes time
+    known = getattr(getattr(model, "config", None), "max_position_embeddings", None) or 0
+    if 2 * longest <= known:  # no table is that short, and looking for it takes time
         return
     limit = position_limit(model)
     if limit is not None and longest > limit:
