@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
+from atwu.errors import ModelFileError
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, load_model, stored_bits
 from atwu.modeling.quantization import dequantize_model, plain_weights, quantize_model, relative_change
@@ -66,6 +68,33 @@ def test_quantized_model_is_saved_and_loaded_unchanged(
     assert dequantize_model(again) is again
     again.save_pretrained(tmp_path / "plain")
     assert stored_bits(str(tmp_path / "plain")) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "value", "said"),
+    [
+        ("4bit", "nested_absmax", None, r"q_proj\.weight\.nested_absmax is missing"),
+        ("4bit", "nested_absmax", float("nan"), "q_proj.weight .* NaN or infinite"),
+        ("8bit", "SCB", float("inf"), "q_proj.weight .* NaN or infinite"),
+    ],
+)
+def test_quantized_weights_without_finite_scales_are_rejected(
+    kind: str,
+    end: str,
+    value: float | None,
+    said: str,
+    tiny_llama: Callable[..., LlamaForCausalLM],
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    quantize_model(tiny_llama(hidden_size=64, intermediate_size=64), kind).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in weights if "q_proj" in name and name.endswith(end))
+    scales = weights.pop(name)
+    kept = {} if value is None else {name: scales * value}
+    save_file(weights | kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelFileError, match=f"{tmp_path}.*{said}"):
+        load_model(str(tmp_path))
 
 
 def test_quantized_weights_without_bitsandbytes_are_rejected_before_loading(

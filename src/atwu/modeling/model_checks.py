@@ -7,12 +7,12 @@ safetensors looks at values.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atwu._file_reading import read_object
 from atwu.errors import ModelFileError
@@ -68,18 +68,32 @@ def check_class(model: nn.Module, source: str) -> None:
 def check_finite(model: nn.Module, source: str) -> None:
     """Check the weights of a model, by sums, which take a fraction of the time that reading them took."""
     for name, parameter in model.named_parameters():
-        if parameter.is_meta or not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
-            continue  # quantized, or not in memory
-        if not parameter.sum(dtype=torch.float32).isfinite():
-            raise ModelFileError(
-                f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its file."
-            )
+        for values in _values_and_scales(name, parameter, source):
+            if values.is_meta or not values.is_floating_point() or values.dtype.itemsize == 1:
+                continue  # quantized, or not in memory
+            if not values.sum(dtype=torch.float32).isfinite():
+                raise ModelFileError(
+                    f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its file."
+                )
     for name, buffer in model.named_buffers():
         if name.endswith("inv_freq") and not buffer.isfinite().all():
             raise ModelFileError(
                 f"{source}: the rotary frequencies of config.json (rope_theta in rope_parameters) are NaN or infinite; restore "
                 "the file."
             )
+
+
+def _values_and_scales(name: str, parameter: Any, source: str) -> Iterator[Tensor]:
+    """Yield a parameter and the scales of bitsandbytes; ModelFileError if those of 4 bits are themselves quantized, but not
+    their own scales found, without which they would be taken for numbers."""
+    yield parameter
+    if (scales := getattr(parameter, "SCB", None)) is not None:
+        yield scales
+    if (state := getattr(parameter, "quant_state", None)) is None:
+        return
+    if not state.nested and not state.absmax.is_floating_point():
+        raise ModelFileError(f"{source}: {name}.nested_absmax is missing from the checkpoint; restore its file.")
+    yield from (state.state2.absmax, state.offset) if state.nested else (state.absmax,)
 
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
