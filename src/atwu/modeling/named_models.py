@@ -27,6 +27,8 @@ from atwu.modeling.gguf_read import SOURCE_NAME, convert_gguf
 logger = logging.getLogger(__name__)
 
 GGUF = ".gguf"
+_CONVERSION = 2
+"""Number of the way in which GGUF files are converted; folders of an earlier one in the cache are not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def _gguf(path: Path, cache: Path) -> str:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
-    folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
+    folder = cache / f"{path.stem}-{file_digest(path)[:12]}-{_CONVERSION}"
     return str(_converted(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
 
 
