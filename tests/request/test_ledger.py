@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
+from atwu.exporting.export_run import export
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import collect_evidence as gather
 from atwu.request import sequential as further
@@ -61,7 +62,7 @@ def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[
     """Applies one of the four to a ledger."""
 
     def applied(
-        ledger: Path, number: int, *, model: str | None = None, retain: str = str(rows / "retain.jsonl")
+        ledger: Path, number: int, *, model: str | None = None, retain: str = str(rows / "retain.jsonl"), **options: Any
     ) -> SequentialResult:
         return unlearn_in_ledger(
             ledger,
@@ -69,7 +70,7 @@ def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[
             model=str(target) if number == 1 else model,
             retain=retain,
             holdout=str(rows / "holdout.jsonl"),
-            options=STEPS,
+            options=STEPS | options,
             max_retain_increase=1.0,
             about=f"mail {number}",
         )
@@ -230,6 +231,17 @@ def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(started: Path, t
     shutil.rmtree(moved / "rows")
     with pytest.raises(MissingInputError, match="forget rows"):
         assert EvidenceSession(moved / "models" / "0001").rows("forget")
+
+
+def test_a_model_whose_rows_were_trained_in_forms_is_exported_with_the_rows_as_given(
+    apply: Apply, rows: Path, tmp_path: Path
+) -> None:
+    apply(tmp_path / "ledger", 1, forms="continuation,blank")
+    run = shutil.move(tmp_path / "ledger", tmp_path / "moved") / "models" / "0001"
+    found = export(run, "safetensors", output=tmp_path / "out", holdout=str(rows / "holdout.jsonl"), device="cpu")
+    assert found.good
+    trained = json.loads((run / "run.json").read_text())["data"]["forget"]["rows"]
+    assert trained > json.loads((found.model / "export.json").read_text())["rows"]["forget"]["rows"] == 7
 
 
 def test_models_of_a_ledger_reached_through_a_link_are_named_relative_to_it(tmp_path: Path) -> None:

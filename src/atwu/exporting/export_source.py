@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.modeling.adapters import adapters_of, unmergeable
 from atwu.modeling.load import (
     add_adapter,
@@ -27,6 +29,8 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import dequantize_model, quantize_model
+from atwu.request.ledger import rows_file
+from atwu.request.request_folder import RequestFolder, RowsUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +80,36 @@ class Source:
         """Return the rows of a set: the given ones, else those of the run."""
         if given is not None:
             return load_rows(given).rows
-        known = self.record.get("data", {}).get(name)
-        if known is None or known["source"] is None:
+        kept = RequestFolder(self.path).rows(RETAIN) if name == RETAIN else None
+        if kept is not None:
+            return kept
+        known = self._recorded(name)
+        if known is None:
             raise ValueError(f"{self.path} has no record of its {name} rows; give them with --{name} FILE.")
         try:
-            rows = load_rows(known["source"]).rows
+            rows = load_rows(known.source).rows
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"the run's {name} rows, {known['source']}, were not found; give them with --{name} FILE."
+                f"the run's {name} rows, {known.source}, were not found; give them with --{name} FILE."
             ) from error
         labelled = self.config.get("forget_words") is not None  # only the recorded rows have labels
-        if len(rows) != known["rows"] or (not labelled and fingerprint(rows) != known["fingerprint"]):
-            raise ValueError(
-                f"{known['source']} no longer has the {name} rows of the run; give them with --{name} FILE."
-            )
+        if len(rows) != known.count or (not labelled and fingerprint(rows) != known.fingerprint):
+            raise ValueError(f"{known.source} no longer has the {name} rows of the run; give them with --{name} FILE.")
         return rows
+
+    def _recorded(self, name: str) -> RowsUsed | None:
+        """Return the rows of a set as recorded: for a request as given, without their forms and further rows, which `run.json`
+        counts."""
+        files = RequestFolder(self.path)
+        if files.key() is None:
+            known = self.record.get("data", {}).get(name)
+            recorded = known is not None and known["source"] is not None
+            return RowsUsed(known["source"], known["rows"], known["fingerprint"]) if recorded else None
+        request = files.request()
+        if name == FORGET and request.ledger is not None:  # which may have been moved
+            ledger = Path(os.path.normpath(self.path / request.ledger))
+            return replace(request.forget, source=str(rows_file(ledger, request.forget.fingerprint)))
+        return request.forget if name == FORGET else request.retain
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""
