@@ -126,6 +126,8 @@ def test_predictions_are_an_evaluation(build, finetuner):
     for trainer in (build(), finetuner()):
         with pytest.raises(TypeError, match=r"predict.*atwu\.evaluate\(trainer\.model, trainer\.processing_class"):
             trainer.predict(make_rows(2))
+        with pytest.raises(TypeError, match=r"hyperparameter_search is not supported: use the command atwu tune"):
+            trainer.hyperparameter_search()
     with pytest.raises(TypeError, match=r"eval_dataset.*atwu\.evaluate"):
         finetuner(eval_dataset=make_rows(2))
     with pytest.raises(TypeError, match=r"atwu\.evaluate"):

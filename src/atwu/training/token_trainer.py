@@ -114,6 +114,12 @@ class TokenTrainer(SavingTrainer):
         """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
         raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
 
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError: it would need `model_init`, which trainers of this package do not take."""
+        raise TypeError(
+            "hyperparameter_search is not supported: use the command atwu tune, which searches options of methods."
+        )
+
     def _prepare_run(self) -> None:
         """Hook called before the first step."""
 
