@@ -180,6 +180,15 @@ def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer
     assert "10 Apr 2025" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
     tokenizer.chat_template = "{{ strftime_now('%A, %Y-%m-%d') }}" + CHATML
     assert "Thursday, 2025-04-10" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
+    tokenizer.chat_template = """{{ strftime_now(format="%d'%m") }}""" + CHATML
+    assert "10'04" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
+
+
+@pytest.mark.parametrize("call", ["strftime_now(words)", "strftime_now('%Y' ~ '-%m')"])
+def test_a_template_whose_date_cannot_be_fixed_is_refused(tokenizer_of, call):
+    tokenizer = chat(tokenizer_of, "byte", f"{{% set words = '%Y' %}}{{{{ {call} }}}}{CHATML}")
+    with pytest.raises(ValueError, match=r"strftime_now with a computed format, .*correct it"):
+        Encoder(tokenizer).encode(ROW)
 
 
 @pytest.mark.parametrize(

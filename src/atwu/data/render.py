@@ -18,7 +18,7 @@ TEMPLATE_DATE = "10 Apr 2025"
 """Date for chat templates that print the current date, as `date_string` (Llama-3) or `strftime_now(...)`, so that token ids do
 not depend on the day. The published TOFU models were trained with this date."""
 _TEMPLATE_DAY = datetime.strptime(TEMPLATE_DATE, "%d %b %Y")
-_TODAY = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
+_TODAY = re.compile(r"""\bstrftime_now\(\s*(?:format\s*=\s*)?(?:"([^"]*)"|'([^']*)')\s*\)""")
 
 OPEN, CLOSE = "<think>", "</think>"
 """Marks of the thoughts of reasoning models before an answer."""
@@ -160,7 +160,11 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
         turns.append({"role": "assistant", "content": answer})
     try:
         # transformers takes no other function than its own for the current date.
-        template = _TODAY.sub(lambda call: repr(_TEMPLATE_DAY.strftime(call[2])), tokenizer.get_chat_template())
+        template = _TODAY.sub(
+            lambda call: repr(_TEMPLATE_DAY.strftime(call[1] or call[2] or "")), tokenizer.get_chat_template()
+        )
+        if "strftime_now(" in template:
+            raise ValueError("it calls strftime_now with a computed format, so that token ids would depend on the day")
         text: str = tokenizer.apply_chat_template(
             turns,
             tokenize=False,
