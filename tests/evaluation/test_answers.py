@@ -15,6 +15,7 @@ from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.chat_model import Reply
+from atwu.judge.verdicts import Verdict
 from tests.evaluation.conftest import Dice, Speaker, invented_people
 
 METRICS = ["rouge", "key_tokens", "fluency", "judge", "forms", "families", "sampling"]
@@ -89,6 +90,24 @@ def test_an_answer_that_the_filter_cut_off_is_unscored():
     assert found.sets["forget"]["rouge_l_recall"].n == 3
     assert all(claim.answer != "In Ke" for claim in judge.claims)
     assert any("content filter cut the answer off" in warning for warning in found.warnings)
+
+
+def test_the_reason_of_the_first_missing_verdict_is_a_warning():
+    class Unreadable(Dice):
+        def judge(self, claims):
+            return [Verdict(None, "no JSON object"), *super().judge(claims[1:])]
+
+    found = evaluate(
+        None,
+        forget=invented_people(4, "a"),
+        generator=EndpointGenerator(Server([])),
+        metrics=["judge"],
+        config=CONFIG,
+        judge=Unreadable(),
+        progress=False,
+    )
+    (warning,) = (each for each in found.warnings if "the judge" in each)
+    assert warning == "the judge gave no readable verdict on 1 of 8 answers. First reason: no JSON object"
 
 
 def test_a_server_that_answers_nothing_ends_the_evaluation():

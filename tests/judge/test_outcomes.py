@@ -83,7 +83,7 @@ def test_token_counts_are_kept():
     [
         *((body, "not valid JSON") for body in (b"", b'{"choices": [', b"[" * 200_000)),
         *(
-            (body, "http://127.0.0.1:1/v1 answers with a web page; check --judge-url")
+            (body, "http://127.0.0.1:1/v1 answers with a web page; check the address")
             for body in (b"<html>", b"\n <!DOC")
         ),
         *(

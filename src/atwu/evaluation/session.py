@@ -204,6 +204,13 @@ class Session:
             self._verdicts = dict(zip(claims, self.judge.judge(claims), strict=True))
         if pairs:
             self._preferences = dict(zip(pairs, self.judge.prefer(pairs), strict=True))
+        reasons = [verdict.reason for verdict in self._verdicts.values() if verdict.correct is None]
+        reasons += [ratings.reason for ratings in self._preferences.values() if None in (ratings.first, ratings.second)]
+        if reasons:
+            self.warnings.append(
+                f"the judge gave no readable verdict on {len(reasons)} of {len(claims) + len(pairs)} answers. First reason: "
+                f"{reasons[0]}"
+            )
 
     def verdict(self, claim: Claim | None) -> bool | None:
         """Return whether an answer is correct; None without an answer or a readable verdict."""

@@ -75,9 +75,9 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
         valid = False
     if not valid or "@" in parts.netloc or parts.query:
         raise ValueError(
-            "base_url (--judge-url or OPENAI_BASE_URL) must look like http://127.0.0.1:8000/v1, without user, password and "
-            "query, but the given one does not (it is not shown, since it may contain a password); a key belongs in "
-            f"{key_name}."
+            "base_url (--judge-url, --model-url or OPENAI_BASE_URL) must look like http://127.0.0.1:8000/v1, without user, "
+            "password and query, but the given one does not (it is not shown, since it may contain a password); a key belongs "
+            f"in {key_name}."
         )
     key = os.environ.get(key_name, "").strip() or None
     if key is None and str(parts.hostname).endswith("api.openai.com"):
@@ -112,7 +112,7 @@ def read_completion(content: bytes, endpoint: Endpoint) -> Reply | CallFailure:
         body = json.loads(content)
     except (ValueError, RecursionError):
         if content.lstrip()[:1] == b"<":
-            said = f"{endpoint.url} answers with a web page; check --judge-url (OPENAI_BASE_URL), which usually ends in /v1"
+            said = f"{endpoint.url} answers with a web page; check the address, which usually ends in /v1"
             return CallFailure(said, maybe_fatal=True, billed=True)
         return CallFailure("the reply is not valid JSON", billed=True)
     body = body if isinstance(body, dict) else {}
