@@ -126,7 +126,10 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
         )
     for name in used[0]:
         if name not in present:
-            raise ValueError(f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} are both required.")
+            hint = "" if name in obj else f" If it has another name: --columns {name}=COLUMN."
+            raise ValueError(
+                f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} are both required.{hint}"
+            )
     return used[0]
 
 
