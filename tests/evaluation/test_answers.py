@@ -107,7 +107,7 @@ def test_the_reason_of_the_first_missing_verdict_is_a_warning():
         progress=False,
     )
     (warning,) = (each for each in found.warnings if "the judge" in each)
-    assert warning == "the judge gave no readable verdict on 1 of 8 answers. First reason: no JSON object"
+    assert warning == "the judge gave no readable verdict on 1 of 4 answers. First reason: no JSON object"
 
 
 def test_a_server_that_answers_nothing_ends_the_evaluation():
