@@ -98,6 +98,8 @@ def test_every_damage_is_rejected_by_name_or_changes_nothing(outcome: Try) -> No
         ({"sliding_window": None, "layer_types": ["sliding_attention"]}, "sliding_window is None"),
         ({"text_config": {"query_pre_attn_scalar": -1}}, "query_pre_attn_scalar is -1"),
         ({"num_experts_per_tok": 9, "num_experts": 8}, "num_experts_per_tok is 9, expected 1 to 8"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0, expected 0 to 1"),
+        ({"text_config": {"layer_norm_epsilon": 3}}, "layer_norm_epsilon is 3, expected 0 to 1"),
     ],
 )
 def test_numbers_that_fail_at_the_first_row_are_rejected(

@@ -33,6 +33,7 @@ _MOST_PARTS = 10_000
 _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _SIZES = ("intermediate_size", "head_dim", "vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_EPSILON = re.compile(r"\w*norm\w*_eps(ilon)?")
 _INTEGER = re.compile(r"[IU]\d+|BOOL")
 """Integer types of safetensors."""
 _LONGEST = 300
@@ -135,6 +136,9 @@ def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
     settings = {**(inner if isinstance(inner, dict) else {}), **config}
     numbers = {name: value for name, value in settings.items() if type(value) is int}
     _check_attention(settings, path)
+    for name, value in settings.items():  # a negative one changes every result
+        if _EPSILON.fullmatch(name) and isinstance(value, int | float) and not 0 <= value <= 1:
+            raise ModelFileError(f"{path}: {name} is {value!r:.60}, expected 0 to 1; restore the file.")
     width = next((name for name in _WIDTHS if name in numbers), None)
     stored = 2 * sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))  # 4-bit weights: two per byte
     for name, value in numbers.items():
