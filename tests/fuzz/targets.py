@@ -279,9 +279,8 @@ def read_both(path: Path) -> None:
 
 def read_set(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
-    command = parse_command(
-        TuneCommand, ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"], name="tune"
-    )
+    words = ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"]
+    command = parse_command(TuneCommand, words, name="tune")
     tuning = plan_tuning(
         command.method, setting=command.setting, options=dict(_setting(each) for each in command.fixed)
     )

@@ -80,8 +80,7 @@ REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
 _WORDINGS = (
     *(question for question, _ in FORMS.values()),
-    *REVERSED_PROMPTS,
-    "Fill in the blank: {}",
+    *REVERSED_PROMPTS,  # with the words of `blank`
     f"{{}}\nThe answer is {BLANK}.",
     "{}\nA) {}\nB) {}",
 )
