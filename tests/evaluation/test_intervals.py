@@ -84,6 +84,22 @@ def test_few_clusters_have_wider_intervals():
     assert widening(10_000) == pytest.approx(1.0, abs=1e-3)
 
 
+def test_the_interval_of_equal_values_at_an_end_has_a_width():
+    assert Resampler([*"abcdefghijkl"]).mean([0.0] * 12).interval((0.0, 1.0)) == pytest.approx((0.0, 0.2646), abs=1e-4)
+    assert Resampler([*"abcd"]).mean([100.0] * 4).interval((0.0, 100.0)) == pytest.approx((39.76, 100.0), abs=1e-2)
+    assert Resampler([*"abcd"]).mean([2.0] * 4).interval((None, None)) == (2.0, 2.0)
+    assert Resampler([*"abcd"]).mean([0.5] * 4).interval((0.0, 1.0)) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+def test_few_rows_of_a_rare_event_are_covered(share):
+    rng, resampler, hits = np.random.default_rng(0), Resampler([*"abcdefghijkl"], draws=400), 0
+    for _ in range(400):
+        low, high = resampler.mean(rng.random(12) < share).interval((0.0, 1.0)) or (1.0, 0.0)
+        hits += low <= share <= high
+    assert hits / 400 > 0.94  # percentiles alone: .20, .44 and .70
+
+
 def test_intervals_stay_within_possible_values_and_hold_the_value():
     resampler = Resampler(["a", "a", "b", "c"])
     assert resampler.mean([0.0, 0.0, 1.0, 0.0]).interval((0.0, 1.0)) == (0.0, 1.0)

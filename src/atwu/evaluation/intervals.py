@@ -35,7 +35,8 @@ class Estimate:
     """Number of clusters that were resampled, the smallest of those of its parts; 0: a constant."""
 
     def interval(self, within: tuple[float | None, float | None] = (None, None)) -> tuple[float, float] | None:
-        """Return the widened percentile interval, within the smallest and largest possible value.
+        """Return the widened percentile interval, within the smallest and largest possible value; if all clusters are at one of
+        these, the exact interval.
 
         None if the value or most draws are undefined, as with one cluster.
         """
@@ -49,8 +50,12 @@ class Estimate:
             min(low, self.value - factor * (self.value - low)),
             max(high, self.value + factor * (high - self.value)),
         )
-        least = -math.inf if within[0] is None else min(within[0], self.value)
-        most = math.inf if within[1] is None else max(within[1], self.value)
+        bottom, top = within
+        if low == high and bottom is not None and top is not None:
+            reach = (top - bottom) * of_equal_values(self.clusters)
+            low, high = low - reach * (low == top), high + reach * (high == bottom)
+        least = -math.inf if bottom is None else min(bottom, self.value)
+        most = math.inf if top is None else max(top, self.value)
         return float(max(low, least)), float(min(high, most))
 
     def percentiles(self) -> tuple[float, float] | None:
@@ -89,6 +94,14 @@ def widening(clusters: int) -> float:
 
     tail = (1 + LEVEL) / 2
     return float(t.ppf(tail, clusters - 1) / norm.ppf(tail) * math.sqrt(clusters / (clusters - 1)))
+
+
+def of_equal_values(clusters: int) -> float:
+    """Return the largest share at which no cluster of K shows what the share counts, with probability 2.5 %: 1 - .025^(1/K).
+
+    It is the end of the exact interval (Clopper and Pearson 1934) of clusters that are all 0, of which every draw is 0, too.
+    """
+    return 1.0 - ((1 - LEVEL) / 2) ** (1 / clusters) if clusters > 1 else 0.0
 
 
 def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Estimate:
