@@ -117,7 +117,9 @@ def test_key_tokens_are_the_same_behind_other_prompts() -> None:
     found = Example.from_qa(
         "Where is it?", "It is a question of Kelbury.", paraphrases=("A question: where in Kelbury?",)
     )
-    assert [words(row) for row in other_prompts([labelled, found])] == [["Orla"], ["Orla"], ["Kelbury"]]
+    asked = other_prompts([labelled, found])
+    assert [words(row) for row in asked] == [["Orla"], ["Orla"], ["Kelbury"]]
+    assert asked[0].subject == asked[1].subject != asked[2].subject  # intervals resample questions, not prompts
 
 
 def test_recall_counts_key_tokens_in_any_order_and_case() -> None:

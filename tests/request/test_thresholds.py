@@ -112,6 +112,16 @@ def test_a_verdict_marks_what_evidence_calls_not_significant(values: tuple[float
     assert shown.within_chance == (checked.passed and not checked.conclusive)
 
 
+def test_the_worst_form_has_the_interval_of_its_recall_with_one_subject_too() -> None:
+    forms = {"form_blank": (0.0, 0.0, 0.0, 0.4), "form_lower_case": (0.0,) * 4}
+    after = result({"forget": forms}, one_subject=True)
+    after.overall["worst_form"] = MetricValue(0.1, 4, "down")
+    found = check(Threshold("overall", "worst_form", "at most", 0.1), result({}), after)
+    blank = check(Threshold("forget", "form_blank", "at most", 0.1), result({}), after)
+    assert (found.low, found.high, found.conclusive) == (blank.low, blank.high, False)
+    assert found.high is not None
+
+
 def test_a_fall_is_paired_and_may_be_a_percentage() -> None:
     before = result({"general": {"probability": (0.5, 0.4, 0.3)}})
     after = result({"general": {"probability": (0.4, 0.3, 0.2)}})

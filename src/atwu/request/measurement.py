@@ -16,7 +16,7 @@ from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import AnswerPair
 from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
@@ -98,13 +98,19 @@ def check_holdout(holdout: Sequence[Example], forget: Sequence[Example], *, sour
 
 
 def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
-    """Return each question with other prompts, its own paraphrases or `PROMPT_PREFIXES` before it, and the same key tokens."""
+    """Return each question with other prompts, its own paraphrases or `PROMPT_PREFIXES` before it, and the same key tokens.
+
+    The prompts of one question depend on each other: unless the rows have several subjects, each question counts as one.
+    """
     result = []
+    several = len({row.subject for row in rows}) > 1
     for row in rows:
         if row.messages:
             spans = key_token_spans(row)
             for prompt in row.paraphrases[:2] or tuple(each.format(row.question) for each in PROMPT_PREFIXES):
-                result.append(replace(row, messages=(*row.messages[:-1], Message("user", prompt)), forget_spans=spans))
+                turns = (*row.messages[:-1], Message("user", prompt))
+                subject = (row.subject if several else None) or row_id(row)
+                result.append(replace(row, messages=turns, forget_spans=spans, subject=subject))
     return tuple(result)
 
 

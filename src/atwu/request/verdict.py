@@ -137,7 +137,9 @@ class RequestVerdict:
             *_table(self.metrics),
         ]
         if any(line.within_chance for line in self.metrics):
-            out += wrap_text("*: met, not significant: the interval reaches beyond the limit, or there is none.")
+            out += wrap_text(
+                "*: met, not significant: the interval reaches beyond the limit, or there is none. More rows narrow it."
+            )
         if self.forms:
             out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
         for each in self.answers:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import find_column
@@ -105,7 +105,9 @@ def metric_value(result: EvalResult, split: str, name: str) -> float | None:
 
 
 def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, float] | None:
-    """Return the 95 % interval of a metric of a set; None for fewer than two rows."""
+    """Return the 95 % interval of a metric of a set, of the worst form that of its recall; None for fewer than two rows."""
+    if (split, name) == (OVERALL, "worst_form") and (means := form_means(result)):
+        split, name = FORGET, f"form_{max(means, key=lambda form: means[form])}"
     found = result.sets.get(split, {}).get(name)
     if found is not None and found.low is not None and found.high is not None:
         return found.low, found.high
