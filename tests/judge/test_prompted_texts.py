@@ -66,6 +66,9 @@ def test_answers_are_cleaned(text, cleaned):
         ("**My final verdict is:** YES.", Verdict(True, "")),
         ('{"verdict": "YES", "reason": "stated",}', Verdict(True, "stated")),
         ("{'verdict': 'NO', 'reason': \"it's another\"}", Verdict(False, "it's another")),
+        ("{“verdict”: “NO”, “reason”: “another”}", Verdict(False, "another")),
+        ("{“verdict”: “NO”, “reason”: “not “Ord” at all”}", Verdict(False)),
+        ('{"result": {"verdict": "YES", "reason": "the same"}}', Verdict(True, "the same")),
         ("{verdict: NO, reason: other town}", Verdict(False, "other town")),
         ("**Verdict:** NO\n\nIt names another town.", Verdict(False, "It names another town")),
         ('{"verdict": "False", "reason": "x"}', Verdict(False, "x")),
@@ -96,6 +99,8 @@ def test_readable_verdicts(text, verdict):
         *('{"verdict": "Y', "{" * 5000 + "}", '{"verdict": "YES", "verdict": "NO"}'),
         *(
             "{'verdict': 'YES', 'verdict': 'NO'}",
+            '{"result": {"correct": {"name": 1}}}',
+            '{"first": {"verdict": "YES"}, "second": {"verdict": "NO"}}',
             f"<thinking>{YES}",
             "Answer: NO, YES",
             "No answer was given",

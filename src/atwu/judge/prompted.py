@@ -25,6 +25,7 @@ _LABEL = re.compile(r"\A\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)
 """What a reply without an object may say before YES or NO."""
 _FLAT = re.compile(r"\{[^{}]*\}")
 _PUNCTUATION = string.whitespace + string.punctuation
+_STRAIGHT = str.maketrans("“”„", '"""')
 _WORDS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
 _PAIR = re.compile(r"""(\{\s*)?["']?verdict["']?\s*:\s*["']?(yes|no|true|false)\b""", re.IGNORECASE)
 """The verdict of an object whose rest cannot be parsed, such as a reason with quotation marks."""
@@ -96,10 +97,12 @@ def read_verdict(text: str) -> Verdict:
     try:
         reply, around = _object_and_words(text)
     except ValueError:
-        found = _PAIR.findall(answer)  # (brace, word)
+        found = _PAIR.findall(answer.translate(_STRAIGHT))  # (brace, word)
         if not any(brace for brace, _ in found) or len({word.upper() for _, word in found}) > 1:
             raise
         reply, around = {"verdict": found[0][1]}, answer[: answer.find("{")] + answer[answer.rfind("}") + 1 :]
+    while len(reply) == 1 and isinstance(inner := next(iter(reply.values())), dict):
+        reply = inner
     verdict = yes_or_no(reply.get("verdict"))
     if _SAYS[not verdict].search(around):
         raise ValueError("the words around the verdict contradict it")
@@ -144,7 +147,8 @@ def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
         cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
         found, words = next((each for each in cut if each[0]), ([], ""))
         words += text[:start]
-    if not found:  # single quotes, words without quotes, a comma too many: valid in YAML
+    if not found:  # single or typographic quotes, words without quotes, a comma too many: valid in YAML
+        text = text.translate(_STRAIGHT)
         found, words = [parse_yaml(each, what="the reply") for each in _FLAT.findall(text)], _FLAT.sub("", text)
     if not found:
         raise ValueError("no JSON object")
