@@ -124,7 +124,6 @@ class EvaluateCommand(NamesRows):
 
             say(listing())
             return
-        from atwu.benchmarks.base import evenly_spaced
         from atwu.evaluation.registry import (
             EvaluateConfig,
             check_inputs_used,
@@ -132,6 +131,12 @@ class EvaluateCommand(NamesRows):
             find_metric,
             selected_metrics,
         )
+
+        named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
+        wanted = "all" if self.everything or named == ["all"] else named
+        for name in () if wanted == "all" else wanted or ():  # a typo is answered before torch is imported
+            find_metric(name)
+        from atwu.benchmarks.base import evenly_spaced
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_noun_finder, check_system_prompt
         from atwu.report.terminal_tables import panel_table
@@ -144,8 +149,6 @@ class EvaluateCommand(NamesRows):
         present = [name for name, source in sources.items() if source]
         present += ["tasks"] * bool(config.tasks)
         present += [self.probes.partition(":")[0]] if self.probes else []
-        named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
-        wanted = "all" if self.everything else named
         compared = {"original": self.original, "retain-only": self.retain_only}
         references = {role: name for role, name in compared.items() if name is not None}
         names = selected_metrics(
