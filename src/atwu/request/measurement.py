@@ -165,7 +165,7 @@ def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, 
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
     return (
         *items,
-        "other languages, indirect questions, adversarial prompts",
+        "other languages, questions that do not name the subject, adversarial prompts",
         "sampling: answers are greedy",
         *([] if quantized else ["quantization: weights are as trained"]),
         "relearning: no training after unlearning, no in-context examples",
