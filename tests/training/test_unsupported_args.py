@@ -38,6 +38,7 @@ from tests.commands import run_here
             {"lr_scheduler_type": "warmup_stable_decay"},
             "lr_scheduler_type warmup_stable_decay .*=None: .*num_decay_steps",
         ),
+        ({"optim": "sgd", "optim_args": "momentum=no"}, "optim_args sets momentum='no', which is not a valid value"),
         ({"optim_args": "rank"}, "optim_args must be NAME=VALUE pairs .*'rank'"),
         (
             {"optim_args": "foo=1"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from typing import Any
 
@@ -33,9 +34,12 @@ def _check_optim_args(config: TrainingArguments, text: str) -> None:
     context = trainer_optimizer.OptimizerContext(config, None, {}, {}, given)
     try:
         trainer_optimizer._OPTIMIZER_HANDLERS[config.optim](context)
-    except (ImportError, ValueError):  # no package, or no model; training says so
+    except (ImportError, ValueError) as error:  # no package, or no model; training says so
         if not given.read:
             return
+        if re.match("could not convert|invalid (literal|truth value)", str(error)):
+            name = list(given.read)[-1]
+            raise ValueError(f"optim_args sets {name}={given[name]!r}, which is not a valid value ({error}).") from None
     if unknown := sorted(given.keys() - given.read.keys()):  # those of `rmsprop_bnb` stay text, which it does not take
         allowed = f"takes {', '.join(given.read)}" if given.read else "takes none; leave optim_args out"
         raise ValueError(
