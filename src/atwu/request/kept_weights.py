@@ -30,9 +30,13 @@ class KeptWeights:
         """Whether the change since the original model can be scaled."""
         return bool(self._original)
 
+    @torch.no_grad()
     def keep(self) -> None:
-        """Keep the weights as they are now."""
-        self._best = [_copy(tensor) for tensor in self._all()]
+        """Keep the weights as they are now, in place of those kept before."""
+        if not self._best:
+            self._best = [_copy(tensor) for tensor in self._all()]
+        for kept, tensor in zip(self._best, self._all(), strict=True):
+            kept.copy_(tensor)
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -183,6 +183,7 @@ def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, de
         """A metric whose limit is a change from `first`, or `FORM_LIMIT` for a change of None."""
         last = None if after is None else metric_value(after, split, name)
         low, high = metric_interval(shown, split, name) or (None, None)
+        low = None if low is None else max(low, 0.0)  # recall of a choice is above chance, and may be below 0
         if not decides or last is None or first is None:
             return VerdictMetric(split, title, first, last, low, high)
         limit = FORM_LIMIT if change is None else first + change
