@@ -259,10 +259,12 @@ def test_a_list_of_words_replaces_labels(tmp_path, benchmark):
     words = tmp_path / "words.txt"
     words.write_text("Orla\n")
     rows = dataclasses.replace(benchmark, forget_source=str(bare))
-    found = planned(tmp_path, f"gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}").possible_with(rows)
+    every = planned(tmp_path, f"gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}")
+    found, asked = every.possible_with(rows), dataclasses.replace(every, asked=("mine",))
     assert {run.label for run in found.runs} == {"mine"}
     assert len(found.left_out) == 1
     assert re.search("^gt_ga .*forget_spans.*forget_words", found.left_out[0])
+    assert not asked.possible_with(rows).left_out  # nobody asked for it
 
 
 def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, benchmark):

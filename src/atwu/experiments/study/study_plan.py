@@ -101,7 +101,8 @@ class StudyPlan:
             for variant in self.study.variants
             if variant.scorer_from in reasons
         }
-        lines = (f"{label} is left out: it {reason}" for label, reason in reasons.items())
+        asked = {run.label for run in self.now.runs}
+        lines = (f"{label} is left out: it {reason}" for label, reason in reasons.items() if label in asked)
         runs = tuple(run for run in self.runs if run.label not in reasons)
         return replace(self, runs=runs, setting=setting, left_out=(*lines, *groups))
 
