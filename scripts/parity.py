@@ -27,7 +27,7 @@ from transformers import BatchEncoding, LlamaConfig, LlamaForCausalLM
 
 import atwu
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.flat import FLAT
+from atwu.methods.losses.preference import FLAT
 
 PROMPT, LENGTH, ROWS = 4, 11, 3
 Pair = tuple[Tensor, Tensor]

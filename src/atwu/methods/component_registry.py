@@ -29,11 +29,8 @@ from atwu.methods.component import (
     number,
     options_of_component,
 )
-from atwu.methods.losses import distillation, divergence, likelihood, preference, replacement, representation
+from atwu.methods.losses import distillation, divergence, first_token, likelihood, preference, representation
 from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
-from atwu.methods.losses.elm import NoviceTeacher
-from atwu.methods.losses.flat import FLAT
-from atwu.methods.losses.jensun_plus import FirstTokenJS, JSToRefusalRow
 from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
 from atwu.methods.weightings import learned, model_based, precomputed
 
@@ -80,11 +77,11 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "max_entropy": divergence.MaxEntropy,
     "bootstrapping": TokenBootstrapping,
     "sequence_bootstrapping": SequenceBootstrapping,
-    "js_refusal_row": JSToRefusalRow,
-    "flat": FLAT,
+    "js_refusal_row": first_token.JSToRefusalRow,
+    "flat": preference.FLAT,
     "prompted_teacher": distillation.PromptedTeacher,
     "smoothed_attention": distillation.SmoothedAttention,
-    "novice_teacher": NoviceTeacher,
+    "novice_teacher": distillation.NoviceTeacher,
     "logit_margin": LogitMargin,
 }
 
@@ -92,11 +89,11 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "nll": likelihood.NLL,
     "kl": divergence.KL,
     "kl_rows": divergence.RowMeanKL,
-    "kl_first": replacement.FirstTokenKL,
+    "kl_first": first_token.FirstTokenKL,
     "kl_nll": divergence.KLAndNLL,
     "js": divergence.JS,
     "activation": representation.Activation,
-    "js_first": FirstTokenJS,
+    "js_first": first_token.FirstTokenJS,
     "ap": preference.AnswerPreservation,
     "limited_nll": LimitedNLL,
     "top_logits": distillation.TopLogits,
@@ -110,8 +107,8 @@ PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
 }
 
 REPLACEMENT_LOSSES: dict[str, type[ReplacementLoss] | None] = {
-    "refusal": replacement.LearnRefusal,
-    "alternative": replacement.LearnAlternative,
+    "refusal": first_token.LearnRefusal,
+    "alternative": first_token.LearnAlternative,
     "none": None,
 }
 

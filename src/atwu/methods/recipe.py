@@ -34,7 +34,7 @@ from atwu.methods.component_registry import (
     load_plugins,
     named_component,
 )
-from atwu.methods.losses.jensun_plus import FirstTokenJS
+from atwu.methods.losses.first_token import FirstTokenJS
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 

@@ -11,8 +11,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import PLAIN_FORMS, read_forms
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
-from atwu.methods.losses.jensun_plus import JSToRefusalRow
-from atwu.methods.losses.replacement import LearnRefusal
+from atwu.methods.losses.first_token import JSToRefusalRow, LearnRefusal
 from atwu.methods.losses.representation import REFUSED
 from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig

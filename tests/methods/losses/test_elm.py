@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from atwu.methods.component_inputs import LossInputs, LossTerms
-from atwu.methods.losses.elm import NoviceTeacher
+from atwu.methods.losses.distillation import NoviceTeacher
 from atwu.methods.recipe import recipe
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import Reference

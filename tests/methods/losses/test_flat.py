@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.flat import DIVERGENCES, FLAT
+from atwu.methods.losses.preference import DIVERGENCES, FLAT
 
 PROBABILITIES = torch.linspace(0, 1, 5, dtype=torch.float64)
 ACTIVATION = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
-from atwu.methods.losses.jensun_plus import JSToRefusalRow, first_token_half, js_slope
+from atwu.methods.losses.first_token import JSToRefusalRow, first_token_half, js_slope
 from atwu.methods.recipe import recipe
 
 MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])

@@ -1,4 +1,4 @@
-"""Losses on whole answers: DPO, NPO and SimNPO with token weights, and the retain loss AP.
+"""Losses on whole answers: DPO, NPO, SimNPO and FLAT with token weights, and the retain loss AP.
 
 Each returns one loss per sequence, shape (batch,), to be minimized; the caller averages. Inputs have shape (batch, tokens):
 `logps` and `ref_logps` (no gradient) are log p(x_t | x_<t) of the answer under the current and the original model, `mask` is
@@ -8,11 +8,13 @@ step; with all weights 1 the losses are the published ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ForgetLoss, Range, RetainLoss, number
+from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
+from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from atwu.modeling.forward import TokenOutputs
 
 _SMALLEST_TOTAL = 1e-8
+DIVERGENCES = ("total_variation", "kl", "jensen_shannon", "pearson")
 
 
 def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
@@ -143,6 +146,37 @@ class SimNPO(ForgetLoss):
         mask = terms.mask
         losses = self.score_scale * _counted(weights, mask) * -_counted(terms.logps, mask)
         return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - self.delta, self.beta)
+
+
+class FLAT(ForgetLoss):
+    """`-g(template) + f*(g(forget))`, with the g and the conjugate f* of a divergence (Wang et al. 2025c, arXiv 2410.11143).
+
+    The variational form of an f-divergence between a template answer and the forget answer, which is widened. It rises with
+    the mean token probability of the forget answer, each scaled by its weight, and falls with that of the template.
+
+    The published code averages probabilities over the whole batch, prompt and padding included (as 0), before it applies g
+    and f*; here each answer has its own mean, over its own tokens.
+    """
+
+    formula = "f*(g(mean w p)) - g(mean p of alternate)"
+    reduction = "sequences"
+    needs = ("alternates", "text")
+    f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        import torch.nn.functional as F
+
+        assert terms.alternate_logps is not None
+        assert terms.alternate_mask is not None
+        forget = row_means(weights * terms.logps.exp(), terms.mask)
+        template = row_means(terms.alternate_logps.exp(), terms.alternate_mask)
+        if self.f_divergence == "total_variation":
+            return (forget.tanh() - template.tanh()) / 2
+        if self.f_divergence == "kl":
+            return (forget - 1).exp() - template
+        if self.f_divergence == "pearson":
+            return forget.square() / 4 + forget - template
+        return F.softplus(forget) + F.softplus(-template) - 2 * math.log(2)
 
 
 class AnswerPreservation(RetainLoss):

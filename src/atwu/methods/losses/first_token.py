@@ -1,15 +1,17 @@
-"""JensUn++: Jensen-Shannon divergence to a refusal, balanced with the retain loss (Peleg et al. 2026, arXiv 2607.09236).
+"""Losses in which the first token has half of the weight of an answer, because it decides how the answer goes on.
 
-Its rows are those of `atwu.data.alternates`. In every row the first token has half of the weight, also in the retain loss.
+JensUn++ is a Jensen-Shannon divergence to a refusal, balanced with the retain loss (Peleg et al. 2026, arXiv 2607.09236); its
+rows are those of `atwu.data.alternates`. Replacement losses learn what is said instead, beside any forget loss.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ForgetLoss, setting
+from atwu.methods.component import ForgetLoss, ReplacementLoss, setting
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.divergence import JS, LN2, LOWEST_LOGP, js_to_tokens
+from atwu.methods.losses.divergence import JS, KL, LN2, LOWEST_LOGP, js_to_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,6 +81,41 @@ class FirstTokenJS(JS):
 
     def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return js_slope(logps, ref_logps)
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return first_token_half(super().values(out, reference), out.mask)
+
+
+class LearnAnswer(ReplacementLoss):
+    """Learn another answer to each forget question."""
+
+    def values(self, logps: Tensor, mask: Tensor) -> Tensor:
+        return first_token_half(-logps, mask)
+
+
+class LearnRefusal(LearnAnswer):
+    """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
+
+    formula = "-log p of a refusal, half on the 1st token"
+    needs: ClassVar[Sequence[str]] = ("refusal_answers", "text")
+    refusal_sentence: str = setting(
+        "I'm sorry, I don't know the answer to that.",
+        help="refusal that the model learns; best one that it would give itself",
+    )
+
+
+class LearnAlternative(LearnAnswer):
+    """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
+
+    formula = "-log p of the row's alternate, half on the 1st token"
+    needs = ("alternates", "own_alternates", "text")
+
+
+class FirstTokenKL(KL):
+    """KL to the original model, half on the first token of each answer: the token at which a refusal would begin."""
+
+    formula = "KL(π0 ‖ π) on retain answers, half on the 1st token"
+    reduction = "sequences"
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         return first_token_half(super().values(out, reference), out.mask)
