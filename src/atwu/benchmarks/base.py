@@ -85,8 +85,6 @@ def whole_number(name: str, what: str, given: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One prompt with its reference answer."""
-
     kind: str
     """Group of probes that are averaged."""
     row: Example
@@ -98,7 +96,6 @@ class Probe:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Turns to answer."""
         return (Message("user", self.wording),) if self.wording else self.row.messages
 
 
@@ -117,7 +114,6 @@ class Probes:
 
     @property
     def rows(self) -> tuple[Example, ...]:
-        """Each probe as a row."""
         return tuple(probe.row for probe in self.probes)
 
 

@@ -42,7 +42,6 @@ class BenchmarkEntry:
 
     @property
     def prefix(self) -> str:
-        """First part of its names."""
         return self.names[0].partition(":")[0]
 
     def data(self) -> str:

@@ -20,8 +20,6 @@ DATA_VARIABLE = "ATWU_DATA"
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """Published shape of a table."""
-
     rows: int | None
     """Number of rows; None if it is not checked."""
     columns: tuple[str, ...]
@@ -59,7 +57,6 @@ class Tables:
     _read: dict[str, tuple[Record, ...]] = field(default_factory=dict, init=False)
 
     def has(self, name: str) -> bool:
-        """Whether the copy contains a table."""
         path = self._path(name)
         return self.published.tables[name].on_hub if path is None else path.is_file()
 
@@ -75,7 +72,6 @@ class Tables:
         return expected.rows if self.folder is not None or expected.counted_on_hub else None
 
     def table(self, name: str) -> tuple[Record, ...]:
-        """Return the records of a table."""
         if name not in self._read:
             records = tuple(self._records(name))
             self._check_rows(name, len(records))

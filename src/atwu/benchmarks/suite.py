@@ -107,8 +107,6 @@ _SEMANTIC = re.compile(r"Semantic-(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class ForgetQuery:
-    """One question about a fact."""
-
     fact: str
     """Such as `M1`; rows of one fact belong together."""
     modality: Modality
@@ -126,8 +124,6 @@ class ForgetQuery:
 
 @dataclass(frozen=True, slots=True)
 class RetainRow:
-    """One question beside the facts."""
-
     tier: str
     """`semantic-0` (closest) to `semantic-15`, `syntactic`, `lexical` or `general`."""
     question: str

@@ -74,8 +74,6 @@ class EncodedRow:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Encoded rows of one set in the given order, with warnings about truncation."""
-
     rows: Sequence[EncodedRow]
     warnings: tuple[str, ...]
 
@@ -85,8 +83,6 @@ _Tokens = tuple[list[int], list[Span]]
 
 
 class Encoder:
-    """Encode rows with one tokenizer."""
-
     def __init__(
         self, tokenizer: Any, *, max_length: int = 512, system: str | None = None, own_limit: bool = False
     ) -> None:

@@ -22,7 +22,6 @@ def general_questions(kind: str) -> tuple[str, ...]:
 
 
 def common_questions(kind: str) -> tuple[str, ...]:
-    """Return questions about common knowledge, of the same kinds."""
     return tuple(_shipped()[f"common_{kind}"])
 
 

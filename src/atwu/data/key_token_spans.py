@@ -67,5 +67,4 @@ def _is_name_or_number(word: re.Match[str], answer: str) -> bool:
 
 @functools.cache
 def _general_words() -> frozenset[str]:
-    """Return the words of the shipped general questions and texts."""
     return frozenset(_bare(word).lower() for text in general_text_documents() for word in WORD.findall(text))

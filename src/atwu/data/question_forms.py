@@ -182,7 +182,6 @@ def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
 
 
 def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
-    """Return a row in a form."""
     if form == "question":
         return row
     if form in PLAIN_FORMS and "opening" not in parts:
@@ -226,8 +225,6 @@ def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class FormRow:
-    """A row written in one of its forms."""
-
     form: str
     index: int
     """Index of the row."""

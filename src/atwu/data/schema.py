@@ -18,8 +18,6 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
-
     role: str
     """`system`, `user` or `assistant`."""
     content: str

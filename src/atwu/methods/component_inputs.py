@@ -46,7 +46,6 @@ class LossTerms:
         return self.ref_logps
 
     def constant(self) -> LossTerms:
-        """Return a copy without gradient."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         tensors = {name: value.detach() for name, value in values.items() if hasattr(value, "detach")}
         return dataclasses.replace(self, **tensors)

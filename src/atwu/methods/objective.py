@@ -188,7 +188,6 @@ def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
 
 
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
-    """Return the batches that a recipe needs, by name."""
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"

@@ -66,8 +66,6 @@ P = TypeVar("P", bound=Component)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A method with its components instantiated and all hyperparameters set."""
-
     name: str
     weighting: str
     """One name, or two names joined by `*` (product) or `+` (mean of ranks within the row)."""
@@ -120,7 +118,6 @@ class Recipe:
         return plain | {"given": sorted(self.user_options)}
 
     def forget_only(self) -> Recipe:
-        """Return the recipe with its forget loss alone."""
         return dataclasses.replace(
             self,
             retain_loss="none",
@@ -336,7 +333,6 @@ def _make(component: type[P], values: Mapping[str, Any]) -> P:
 
 
 def _check_combination(made: Recipe) -> None:
-    """Refuse components that do not work together."""
     forget, preserve = made.forget_component, made.preserve_component
     learned = sum(isinstance(weighting, LearnedScores) for weighting in made.weighting_components)
     if learned == 2:

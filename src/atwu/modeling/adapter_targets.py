@@ -31,8 +31,6 @@ cross-attention to an encoder, which causal models do not use."""
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight that can have an adapter."""
-
     name: str
     """Name of the linear layer, or of the parameter with the experts."""
     owner: nn.Module
@@ -191,7 +189,6 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
-    """Return the weights on which an adapter would have no effect, with the reason."""
     holders = Counter(
         id(weight)
         for module in model.modules()

@@ -17,7 +17,6 @@ _OURS = frozenset({"messages", "add_generation_prompt"})
 
 
 def template_arguments(text: str | None) -> dict[str, Any]:
-    """Parse template arguments, a JSON object."""
     if text is None:
         return {}
     arguments = parse_json(text, what="chat_template_kwargs")
@@ -38,7 +37,6 @@ def check_template(path: str | None, arguments: str | None) -> None:
 
 
 def template_text(path: str) -> str:
-    """Read a template file."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(f"chat template {path} not found; give a Jinja file.")

@@ -144,7 +144,6 @@ def _try_layer(model: nn.Module, inner: nn.Module, layer: int, device: torch.dev
 
 
 def _own_logps(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Compute the log-probabilities of counted tokens by a plain call of the model."""
     logits = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask.long()).logits
     all_logps = logits[:, :-1].float().log_softmax(dim=-1)
     own: Tensor = all_logps[batch.mask].gather(1, batch.input_ids[:, 1:][batch.mask][:, None]).squeeze(1)
@@ -176,7 +175,6 @@ def can_pack(inner: nn.Module) -> bool:
 
 
 def switch_to_packing(inner: nn.Module) -> None:
-    """Switch a model that can pack to packed attention."""
     config: Any = inner.config
     if attention_of(inner) == "sdpa":
         register()

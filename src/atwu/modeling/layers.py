@@ -29,13 +29,11 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def text_config(model: nn.Module) -> Any:
-    """Return the configuration of the language part of a model of transformers."""
     whole: Any = model.config
     return whole.get_text_config()
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """Return the decoder layers of a causal model."""
     layers = block_list(model)
     if layers is None:
         raise ValueError(f"{type(model).__name__} has no identifiable list of decoder layers, which this method needs.")
@@ -165,7 +163,6 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
 
 def check_layer(layer: int, layers: nn.ModuleList) -> None:
-    """Check that a layer exists."""
     if not 0 <= layer < len(layers):
         raise ValueError(f"layer must be between 0 and {len(layers) - 1} for this model, got {layer}.")
 

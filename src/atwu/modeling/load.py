@@ -116,7 +116,6 @@ def stored_bits(name: str) -> str | None:
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether a name is an adapter folder."""
     return (Path(os.path.expanduser(name)) / ADAPTER_CONFIG).is_file()
 
 

@@ -141,7 +141,6 @@ def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
 
 
 def _in_hub_cache(name: str) -> bool:
-    """Return whether config, tokenizer and weights of the model are in the local Hub cache."""
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "tokenizer.json", "model.safetensors")

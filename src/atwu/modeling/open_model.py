@@ -13,8 +13,6 @@ from atwu._manifest import RECORD_NAME
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLoadArgs:
-    """Arguments for loading a checkpoint."""
-
     dtype: str = field(default="auto", metadata={"help": "Dtype of the weights: auto, float32, bfloat16 or float16."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Allow code of the checkpoint to run."})
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a Hub model."})

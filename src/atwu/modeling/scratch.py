@@ -24,8 +24,6 @@ MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
 @dataclass(frozen=True, slots=True)
 class ScratchShape:
-    """Size of a scratch model."""
-
     vocab_size: int
     hidden_size: int
     layers: int

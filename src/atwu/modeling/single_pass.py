@@ -25,8 +25,6 @@ from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 
 @dataclass(frozen=True, slots=True)
 class FastPathSupport:
-    """Fast paths that a model supports."""
-
     fused_head: bool = False
     """Compute log-probabilities from hidden states, without logits."""
     last_mlp: bool = False
@@ -141,7 +139,6 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: Forwa
 
 
 def _together(arranged: Layout, targets: Tensor, spec: ForwardSpec) -> Comparisons:
-    """Return the comparisons of all batches, over their concatenated tokens."""
     ends = list(itertools.accumulate((where.shape[0] for where in arranged.predicting), initial=0))
     return Comparisons(targets, tuple(zip(map(slice, ends, ends[1:]), spec.comparisons, strict=True)))
 

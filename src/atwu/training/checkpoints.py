@@ -71,7 +71,6 @@ def last_checkpoint(run: str | Path, key: Mapping[str, Any] | None = None) -> st
 
 
 def step_of(checkpoint: str | Path) -> int:
-    """Return the optimizer step after which a checkpoint was written."""
     return int(Path(checkpoint).name.rsplit("-", 1)[1])
 
 

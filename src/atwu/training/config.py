@@ -217,7 +217,6 @@ class UnlearnConfig(_UnlearnFields):
 
     @property
     def perturbs_weights(self) -> bool:
-        """Whether the forget loss is evaluated at perturbed weights."""
         return self.sam_radius > 0 or self.weight_noise > 0
 
     def _check_rate(self) -> None:
@@ -287,7 +286,6 @@ _SEVERAL = (
 
 
 def check_supported_args(config: TrainingArguments) -> None:
-    """Reject options that this package or this machine does not support."""
     given = {
         name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
     }

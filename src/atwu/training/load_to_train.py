@@ -130,7 +130,6 @@ def check_adapter_options(config: TokenTrainingConfig) -> None:
 
 
 def load_checked_tokenizer(source: ModelSource) -> Any:
-    """Load the tokenizer and check it against the model's vocabulary."""
     name = str(source.model or source.tokenizer)
     tokenizer = load_tokenizer(name, **source.tokenizer_kwargs)
     check_vocabulary(tokenizer, source.architecture(), name=name)
@@ -179,8 +178,6 @@ def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: i
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that is ready to train."""
-
     model: nn.Module
     """The model, with the run's adapters if any."""
     lora: Lora | None = None

@@ -264,8 +264,6 @@ def _inputs(model: nn.Module, batch: Layout, packing: Packing, kind: str) -> dic
 
 
 class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
-    """Count the bytes of all live storages."""
-
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0

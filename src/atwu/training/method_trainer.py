@@ -266,7 +266,6 @@ class MethodTrainer(TokenTrainer):
         recipe: Recipe,
         batch_counts: NormalizationCounts | None = None,
     ) -> UnlearningLoss:
-        """Compute the loss of one micro-batch under a recipe, with its terms."""
         layout: Any = self.args.layout
         return micro_batch_loss(
             model,
@@ -309,7 +308,6 @@ class MethodTrainer(TokenTrainer):
         return result.loss
 
     def _due_alternation(self) -> ScorerAlternation | None:
-        """Return `alternation` if the current optimizer step is also a scorer step."""
         due = self.alternation is not None and self.alternation.due(self.state.global_step, self.state.max_steps)
         return self.alternation if due else None
 
@@ -321,7 +319,6 @@ class MethodTrainer(TokenTrainer):
         result: UnlearningLoss,
         batch_counts: NormalizationCounts,
     ) -> Tensor:
-        """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if self.args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)

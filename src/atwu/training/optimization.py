@@ -27,7 +27,6 @@ def check_optimization(config: TrainingArguments) -> None:
 
 
 def _check_optim_args(config: TrainingArguments, text: str) -> None:
-    """Refuse options that the optimizer would not read."""
     if any(pair.count("=") != 1 for pair in text.split(",")):
         raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {text!r}.")
     given = _Options(pair.replace(" ", "").split("=") for pair in text.split(","))

@@ -43,8 +43,6 @@ AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 @dataclass(frozen=True, slots=True)
 class PrecomputedTables:
-    """Precomputed values for training steps, indexed by row."""
-
     references: References
     fixed: Mapping[str, TokenTable]
     """Fixed weights, by name of the weighting."""
@@ -56,7 +54,6 @@ class PrecomputedTables:
     refusal_direction: Tensor | None = None
 
     def loss_inputs(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
-        """Return everything that the loss of a micro-batch needs besides the rows."""
         rows, device = inputs["rows"], inputs["rows"].device
         return LossInputs(
             self.references.of(model, inputs, layout=layout),

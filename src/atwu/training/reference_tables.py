@@ -117,8 +117,6 @@ def _behaviour(model: nn.Module) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class References:
-    """Reference values for the rows of a run."""
-
     wanted: Mapping[str, ReferenceSpec]
     mode: Mode | None = None
     """None if no values are needed."""

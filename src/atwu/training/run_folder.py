@@ -152,7 +152,6 @@ class RunFolder:
             self._lock.release(force=True)
 
     def has_results(self) -> bool:
-        """Whether there are training results that would be lost."""
         return self.trained() or last_checkpoint(self.work) is not None
 
     def trained(self) -> bool:

@@ -42,8 +42,6 @@ from atwu.training.sharding import gathered, shard_model
 
 @dataclass(slots=True)
 class Timing:
-    """Timing of the training in this process."""
-
     started: datetime.datetime | None = None
     """Time of the first step; None before it."""
     seconds: float = 0.0
@@ -83,7 +81,6 @@ class SavingTrainer(Trainer):
 
     @property
     def sharded(self) -> bool:
-        """Whether the weights are sharded during training."""
         return bool(self.is_fsdp_enabled)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -174,7 +171,6 @@ class SavingTrainer(Trainer):
         write_json(folder / RECORD_NAME, record)
 
     def record_entries(self) -> dict[str, Any]:
-        """Additional entries of `run.json`."""
         return {}
 
     def _record(self, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:

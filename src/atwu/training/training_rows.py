@@ -29,8 +29,6 @@ from atwu.training.row_sets import (
 
 @dataclass(frozen=True, slots=True)
 class UnlearningRows:
-    """Rows of an unlearning run."""
-
     forget: RowSet
     retain: RowSet | None
     """Also present if only the weighting uses it."""
@@ -161,7 +159,6 @@ def _forget_rows(
 def _retain_rows(
     retain: RowsInput, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, encoding: Mapping[str, Any]
 ) -> RowSet:
-    """Encode the retain rows."""
     retain_set = encode_dataset(retain, tokenizer, what="retain", **encoding)
     if config.further_retain is not None:
         retain_set = with_more(retain_set, config.further_retain, tokenizer, encoding, what="further_retain")

@@ -42,8 +42,6 @@ AUXILIARY_EPOCHS = 5
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """Result of a finished run."""
-
     output: Path
     seconds: float
     """Training time of this process; for a resumed run, the last part."""
@@ -161,7 +159,6 @@ def train_run(
 
 
 def _original_model(run: Path, unknown: str | None) -> str | None:
-    """Return the fingerprint of the original model of a run."""
     record = run / RECORD_NAME
     return (
         read_object(record, foreign=False).get("original_model", {}).get("fingerprint") if record.is_file() else unknown

@@ -34,8 +34,6 @@ _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 @dataclass(frozen=True, slots=True)
 class PeopleSize:
-    """Number of people and rows of one size."""
-
     forget_people: int
     retain_people: int
     holdout_people: int

@@ -35,7 +35,6 @@ class _Mixture(ForgetLoss):
             )
 
     def mixture(self, answer: Tensor, belief: Tensor) -> Tensor:
-        """`(1 - lambda) answer + lambda belief`."""
         return (1 - self.belief_weight) * answer + self.belief_weight * belief
 
 

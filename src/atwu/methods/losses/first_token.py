@@ -87,8 +87,6 @@ class FirstTokenJS(JS):
 
 
 class LearnAnswer(ReplacementLoss):
-    """Learn another answer to each forget question."""
-
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
         return first_token_half(-logps, mask)
 

@@ -52,7 +52,6 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
 
 
 def layer_option() -> Any:
-    """Return the option of losses that read one layer."""
     return number(
         4,
         symbol="ℓ",

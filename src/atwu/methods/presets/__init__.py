@@ -24,8 +24,6 @@ PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwk
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Tuned options of one method at one setting."""
-
     setting: str
     method: str
     options: Mapping[str, Any]
@@ -46,7 +44,6 @@ class Preset:
 
 @functools.cache
 def settings_with_presets() -> tuple[str, ...]:
-    """Return the names of the settings that have shipped presets."""
     return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.yaml")))
 
 
@@ -68,7 +65,6 @@ def presets(setting: str) -> Mapping[str, Preset]:
 
 
 def find_preset(setting: str, method: str) -> Preset | None:
-    """Return the shipped preset of a method at a setting, or None."""
     return presets(setting).get(method)
 
 

@@ -14,7 +14,6 @@ Combination = Literal["product", "mean_of_ranks"]
 
 
 def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
-    """Combine two weightings by `product` or `mean_of_ranks`."""
     return (product if how == "product" else mean_of_ranks)(first, second, mask)
 
 

@@ -106,7 +106,6 @@ class LearnedScores(Weighting):
         return ("scorer", *(("retain",) if self.scorer_prior == "rarity" else ()), *labels)
 
     def gamma(self, forget_weight: float) -> float:
-        """Return the weight of the forget term in the scorer objective."""
         return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:

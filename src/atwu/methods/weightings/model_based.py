@@ -43,7 +43,6 @@ def _power_of_rest(logps: Tensor, exponent: float) -> Tensor:
 
 
 def _beta2() -> float:
-    """Return the option that both importance weightings share."""
     exponent: float = number(
         1.0, symbol="β2", search=Range(0.1, 5.0), help="importance exponent; larger concentrates on unlikely tokens"
     )

@@ -56,7 +56,6 @@ class ModelDifference(FixedWeighting):
     )
 
     def check(self) -> None:
-        """Check that both models are set."""
         for name in ("auxiliary_forget", "auxiliary_retain"):
             if getattr(self, name) is None:
                 raise ValueError(
@@ -98,7 +97,6 @@ class Nouns(FixedWeighting):
     )
 
     def check(self) -> None:
-        """Check that the noun finder can be loaded."""
         from atwu.methods.weightings.nouns import noun_finder
 
         noun_finder(self.noun_finder)
