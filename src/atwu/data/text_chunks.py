@@ -14,8 +14,6 @@ def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
     Every piece but the last ends with the last paragraph, else sentence, line or word that ends in its second half, and
     within a word if none does. The pieces hold all of the text but the white space around them.
     """
-    if size < 2:
-        raise ValueError(f"size must be at least 2 characters, got {size}.")
     pieces = []
     rest = text.strip()
     while len(rest) > size:

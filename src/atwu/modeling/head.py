@@ -48,7 +48,6 @@ class OutputHead:
             return widened(states.to(dtype) @ self.weight.to(dtype).T)
 
     def finish(self, product: Tensor) -> Tensor:
-        """Compute logits from `W h`."""
         logits = product if self.bias is None else product + self.bias
         logits = logits if self.scale == 1.0 else logits * self.scale
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
@@ -243,8 +242,6 @@ class _Tempered:
     """Running sums for the entropy of softmax(logits / temperature) and its variance, block by block."""
 
     def __init__(self, zero: Tensor, temperature: float, variance: bool) -> None:
-        if not temperature > 0:
-            raise ValueError(f"entropy temperature must be > 0, got {temperature}.")
         self.temperature, self.total, self.moment = temperature, zero, zero
         self.second = zero if variance else None
 
