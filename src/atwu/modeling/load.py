@@ -37,7 +37,7 @@ from atwu.modeling.model_files import (
     explain_damage,
     read_tensors,
 )
-from atwu.modeling.named_models import NAMED, model_source
+from atwu.modeling.named_models import SHORT_NAME, SMOLLM2, model_source
 from atwu.modeling.quantization import (
     check_quantization,
     compute_as_stored,
@@ -78,8 +78,8 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         return
     if base is not None:
         raise UsageError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
-    if revision is not None and (name in NAMED or _is_path(name)):
-        what = "on this machine; leave out revision" if _is_path(name) else f"a short name; use {NAMED[name].hub}"
+    if revision is not None and (name == SHORT_NAME or _is_path(name)):
+        what = "on this machine; leave out revision" if _is_path(name) else f"a short name; use {SMOLLM2}"
         raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
     name = model_source(name)
     path = Path(name)

