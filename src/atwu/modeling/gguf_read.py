@@ -41,8 +41,7 @@ def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
     from transformers import AutoModelForCausalLM
 
     logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
-    _check_blocks(path)
-    _check_settings(path)
+    _check_header(path)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     with explain_damage(path.parent, path.name):
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
@@ -89,13 +88,28 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     return tokenizer
 
 
-def _check_settings(path: Path) -> None:
-    """Check settings that transformers would replace by defaults, or does not read."""
+def _check_header(path: Path) -> None:
+    """Check settings that transformers would replace by defaults or does not read, and that all layers are in the file.
+
+    Of a file with other numbers of layers, transformers would create 10^9 layers, or load a part.
+    """
     import gguf
 
     with explain_damage(path.parent, path.name):
-        fields = gguf.GGUFReader(path).fields
-        named = {name.partition(".")[2]: field.contents() for name, field in fields.items()}
+        reader = gguf.GGUFReader(path)
+        named = {name.partition(".")[2]: field.contents() for name, field in reader.fields.items()}
+        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
+        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
+        size, alignment = path.stat().st_size, reader.alignment
+    if found != {str(layer) for layer in range(len(found))} or named.get("block_count") != len(found):
+        raise ModelFileError(
+            f"{path} gives {named.get('block_count')} layers (block_count), but has tensors of the layers "
+            f"{', '.join(sorted(found)) or 'none'}; download it again."
+        )
+    if size - end >= alignment:
+        raise ModelFileError(
+            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
+        )
     if not any(name in named for name in ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")):
         raise ModelFileError(f"{path} gives no attention.layer_norm_rms_epsilon; download it again.")
     scaling = named.get("rope.scaling.type", "none")
@@ -151,27 +165,3 @@ def _scaled_rope(config: Any, factors: Tensor) -> dict[str, Any] | None:
 
     expected = frequencies(1.0) / frequencies(rope["factor"])
     return rope if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4) else None
-
-
-def _check_blocks(path: Path) -> None:
-    """Check that a GGUF file has the layers that it gives, and ends where its tensors do.
-
-    transformers would create 10^9 layers, or load a part of the file.
-    """
-    import gguf
-
-    with explain_damage(path.parent, path.name):
-        reader = gguf.GGUFReader(path)
-        given = next((field.contents() for name, field in reader.fields.items() if name.endswith(".block_count")), None)
-        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
-        end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
-        size, alignment = path.stat().st_size, reader.alignment
-    if found != {str(layer) for layer in range(len(found))} or given != len(found):
-        raise ModelFileError(
-            f"{path} gives {given} layers (block_count), but has tensors of the layers {', '.join(sorted(found)) or 'none'}; "
-            "download it again."
-        )
-    if size - end >= alignment:
-        raise ModelFileError(
-            f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
-        )
