@@ -18,6 +18,7 @@ from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example
+from atwu.data.text_similarity import words_of_text
 
 _Table = Sequence[Record]
 
@@ -133,13 +134,9 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
             f"row with question {row.question[:60]!r} has no paraphrased_answer or no wrong_answers; both are needed "
             "to find its key tokens."
         )
-    public = _words(row.question).union(*map(_words, row.wrong_answers))
-    secret = _words(row.paraphrased_answer) - public
+    public = set(words_of_text(row.question)).union(*map(words_of_text, row.wrong_answers))
+    secret = set(words_of_text(row.paraphrased_answer)) - public
     return tuple(match.span() for match in _WORD.finditer(row.answer) if match[0].lower() in secret)
-
-
-def _words(text: str) -> set[str]:
-    return {word.lower() for word in _WORD.findall(text)}
 
 
 def _forget(split: str, table: _Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
