@@ -14,8 +14,7 @@ _NAMES = {
     "atwu.data.schema": "Example",
     "atwu.benchmarks.base": "Benchmark LoadedRows",
     "atwu.benchmarks.catalog": "BenchmarkEntry register_benchmark",
-    "atwu.benchmarks.load_benchmark": "OwnRows load_benchmark",
-    "atwu.benchmarks.sources": "load_rows",
+    "atwu.benchmarks.sources": "OwnRows load_benchmark load_rows",
     "atwu.methods.method_table": "METHODS Method",
     "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss Range number setting",
     "atwu.methods.component_inputs": "LossTerms WeightingContext PrecomputeContext",
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from atwu.benchmarks.base import LoadedRows as LoadedRows
     from atwu.benchmarks.catalog import BenchmarkEntry as BenchmarkEntry
     from atwu.benchmarks.catalog import register_benchmark as register_benchmark
-    from atwu.benchmarks.load_benchmark import OwnRows as OwnRows
-    from atwu.benchmarks.load_benchmark import load_benchmark as load_benchmark
+    from atwu.benchmarks.sources import OwnRows as OwnRows
+    from atwu.benchmarks.sources import load_benchmark as load_benchmark
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.labelled_words import label_words as label_words
     from atwu.data.schema import Example as Example

@@ -12,9 +12,8 @@ import yaml
 
 from atwu.benchmarks import catalog
 from atwu.benchmarks.base import rows_to_measure
-from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.data.schema import Example
 
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.benchmarks.base import Probes
-from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.app import run_cli
 from atwu.data.text_chunks import text_chunks
 from atwu.evaluation.aggregate import overall

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.benchmarks.suite import (
     ADVERSARIAL_KINDS,
     SUITE_TOPICS,

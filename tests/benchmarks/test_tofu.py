@@ -13,8 +13,7 @@ import pytest
 
 from atwu.benchmarks import tofu as module
 from atwu.benchmarks.dataset_files import Tables, open_tables
-from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.benchmarks.tofu import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_benchmark, tofu_rows
 from atwu.data.schema import Example
 

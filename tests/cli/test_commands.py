@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from atwu.benchmarks.load_benchmark import load_benchmark
+from atwu.benchmarks.sources import load_benchmark
 from atwu.evaluation.result import EVAL_SCHEMA
 from atwu.experiments import demonstration
 from atwu.training.config import UnlearnConfig

@@ -1,4 +1,4 @@
-"""Load and check rows by source name: a file, a benchmark, a Hub data set, or several joined.
+"""Load and check rows by source name: a file, a benchmark, a Hub data set, or several joined; and load benchmarks by name.
 
 `load_rows("forget.jsonl")`, `load_rows("people:tiny:forget")`, `load_rows("tofu:forget10")`,
 `load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. No row is dropped silently: unusual but
@@ -12,13 +12,14 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, writable_folder
-from atwu.benchmarks.base import LoadedRows
+from atwu.benchmarks.base import Benchmark, LoadedRows, rows_to_measure
 from atwu.benchmarks.catalog import all_benchmarks, find_entry
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
@@ -199,3 +200,53 @@ def _hub_rows(name: str) -> Iterator[Record]:
     config, split = [*selection, None, None][:2]
     because = f"{name!r} is not a local file, so it was looked up as a Hub data set"
     return hub_records(repository, config, split, because=because)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """Sources of the user's own rows, as `load_rows` reads them."""
+
+    forget: str
+    retain: str
+    holdout: str | None = None
+
+
+def load_benchmark(name: str | OwnRows) -> Benchmark:
+    """Load a benchmark.
+
+    Args:
+        name: one of `atwu benchmarks`, such as `tofu:forget05`; or the user's own rows, of which at most 400 of each set are
+            evaluated.
+
+    Raises:
+        FileNotFoundError: the data files do not exist.
+        ValueError: unknown name, unreadable source, or data that differ from those published.
+    """
+    if isinstance(name, OwnRows):
+        return _own_benchmark(name)
+    known = [each for entry in all_benchmarks() for each in entry.names]
+    entry = find_entry(name)
+    if entry is None or not (name.partition(":")[2] or name in known):
+        raise ValueError(
+            f"unknown benchmark {name!r}; choose one of {', '.join(known)} (atwu benchmarks describes them)."
+        )
+    return entry.load(name)
+
+
+def _own_benchmark(rows: OwnRows) -> Benchmark:
+    forget, retain = load_rows(rows.forget), load_rows(rows.retain)
+    holdout = () if rows.holdout is None else load_rows(rows.holdout).rows
+    counts = f"{len(forget.rows)} forget rows from {rows.forget}, {len(retain.rows)} retain rows from {rows.retain}"
+    warnings = (f"{loaded.source}: {warning}" for loaded in (forget, retain) for warning in loaded.warnings)
+    return Benchmark(
+        name=rows.forget,
+        forget_source=rows.forget,
+        retain_source=rows.retain,
+        full_source=f"{rows.forget} + {rows.retain}",
+        retain_only_source=rows.retain,
+        forget=rows_to_measure(forget.rows),
+        retain=rows_to_measure(retain.rows),
+        pool=retain.rows,
+        holdout=rows_to_measure(holdout),
+        checked=(counts, *warnings),
+    )

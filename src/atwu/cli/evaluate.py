@@ -316,7 +316,7 @@ class EvaluateCommand(NamesRows):
         if self.probes is None:
             return None
         from atwu.benchmarks.base import evenly_spaced
-        from atwu.benchmarks.load_benchmark import load_benchmark
+        from atwu.benchmarks.sources import load_benchmark
 
         found = load_benchmark(self.probes).probes
         if found is None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.benchmarks.people.people_rows import SIZES
+from atwu.benchmarks.sources import OwnRows
 from atwu.methods.presets import settings_with_presets
 from atwu.report.metric_table import MetricKey
 

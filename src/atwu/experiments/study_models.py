@@ -19,9 +19,8 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, versions
 from atwu._manifest import RECORD_NAME, damage, is_intact
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import SIZES, people
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.data.alternates import check_alternates
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example

@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from atwu._manifest import damage, write_manifest
-from atwu.benchmarks.load_benchmark import load_benchmark
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.study import print_plan
 from atwu.data.row_parsing import write_rows
 from atwu.errors import BudgetReachedError

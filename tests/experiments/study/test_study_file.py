@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.load_benchmark import OwnRows
+from atwu.benchmarks.sources import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table

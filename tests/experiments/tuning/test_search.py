@@ -8,7 +8,7 @@ import json
 import pytest
 
 from atwu.benchmarks.base import Benchmark, Probe, Probes
-from atwu.benchmarks.load_benchmark import load_benchmark
+from atwu.benchmarks.sources import load_benchmark
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import Models

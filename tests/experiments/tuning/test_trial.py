@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.load_benchmark import load_benchmark
+from atwu.benchmarks.sources import load_benchmark
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import experiment_run as module
