@@ -14,10 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.base import Probes
+from atwu.benchmarks.base import Probes, text_chunks
 from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.app import run_cli
-from atwu.data.text_chunks import text_chunks
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, first_rows, name_parts
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, first_rows, name_parts, text_chunks
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example, Message
-from atwu.data.text_chunks import text_chunks
 
 CORPORA = ("news", "books")
 FOLDS = (1, 2, 3, 4)

@@ -7,10 +7,9 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, text_chunks, whole_number
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example
-from atwu.data.text_chunks import text_chunks
 
 WMDP_DOMAINS = ("bio", "cyber")
 WMDP_SPLITS = ("forget", "retain")
