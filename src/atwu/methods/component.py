@@ -318,21 +318,6 @@ class PreserveLoss(Loss):
         raise NotImplementedError
 
 
-class ReplacementLoss(Loss):
-    """Base class of losses on what is said instead: another answer to each forget question."""
-
-    replacement_weight: float = number(
-        1.0,
-        symbol="ρ",
-        search=Range(0.1, 5.0),
-        help="rho: factor on the replacement loss; larger learns the other answer faster",
-    )
-
-    def values(self, logps: Tensor, mask: Tensor) -> Tensor:
-        """Compute the loss per row, shape (batch,), from log-probabilities of the other answers, (batch, tokens)."""
-        raise NotImplementedError
-
-
 class RetainLoss(Loss):
     """Base class of retain losses."""
 

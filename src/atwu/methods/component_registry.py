@@ -22,7 +22,6 @@ from atwu.methods.component import (
     ComponentOption,
     ForgetLoss,
     PreserveLoss,
-    ReplacementLoss,
     RetainLoss,
     TermWeights,
     Weighting,
@@ -106,7 +105,7 @@ PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
     "none": None,
 }
 
-REPLACEMENT_LOSSES: dict[str, type[ReplacementLoss] | None] = {
+REPLACEMENT_LOSSES: dict[str, type[first_token.ReplacementLoss] | None] = {
     "refusal": first_token.LearnRefusal,
     "alternative": first_token.LearnAlternative,
     "none": None,

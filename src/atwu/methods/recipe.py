@@ -17,7 +17,6 @@ from atwu.methods.component import (
     ForgetLoss,
     Loss,
     PreserveLoss,
-    ReplacementLoss,
     RetainLoss,
     TermWeights,
     Weighting,
@@ -34,7 +33,7 @@ from atwu.methods.component_registry import (
     load_plugins,
     named_component,
 )
-from atwu.methods.losses.first_token import FirstTokenJS
+from atwu.methods.losses.first_token import FirstTokenJS, ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import ForgetLoss, ReplacementLoss, setting
+from atwu.methods.component import ForgetLoss, Loss, Range, number, setting
 from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.divergence import JS, KL, LN2, LOWEST_LOGP, js_to_tokens
 
@@ -86,12 +86,22 @@ class FirstTokenJS(JS):
         return first_token_half(super().values(out, reference), out.mask)
 
 
-class LearnAnswer(ReplacementLoss):
+class ReplacementLoss(Loss):
+    """Base class of losses on what is said instead: the model learns another answer to each forget question."""
+
+    replacement_weight: float = number(
+        1.0,
+        symbol="ρ",
+        search=Range(0.1, 5.0),
+        help="rho: factor on the replacement loss; larger learns the other answer faster",
+    )
+
     def values(self, logps: Tensor, mask: Tensor) -> Tensor:
+        """Compute the loss per row, shape (batch,), from log-probabilities of the other answers, (batch, tokens)."""
         return first_token_half(-logps, mask)
 
 
-class LearnRefusal(LearnAnswer):
+class LearnRefusal(ReplacementLoss):
     """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
 
     formula = "-log p of a refusal, half on the 1st token"
@@ -102,7 +112,7 @@ class LearnRefusal(LearnAnswer):
     )
 
 
-class LearnAlternative(LearnAnswer):
+class LearnAlternative(ReplacementLoss):
     """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
 
     formula = "-log p of the row's alternate, half on the 1st token"
