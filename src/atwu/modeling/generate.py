@@ -213,7 +213,8 @@ class _Decoder:
         leave = _Leaving(width, torch.tensor(sorted(self.ends), device=device), limits)
         processors: list[Any] = [] if len(self.factors) == 1 else [_Combination(self.factors)]
         if self.seeds is not None:
-            processors.append(self._noise(batch.rows, self.seeds, leave))
+            begun = [len(self.generated[row]) for row in batch.rows]
+            processors.append(_GumbelNoise([self.seeds[row] for row in batch.rows], begun, self.temperature, leave))
         call: Any = self.model.generate  # a property for mypy
         output: Any = call(
             input_ids=batch.ids,
@@ -243,10 +244,6 @@ class _Decoder:
             batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(ids), ids.shape[1] - width)], dim=1)[left]
             batch.ids = ids[left]
         return finished
-
-    def _noise(self, rows: Sequence[int], seeds: Sequence[int], leave: _Leaving) -> _GumbelNoise:
-        begun = [len(self.generated[row]) for row in rows]
-        return _GumbelNoise([seeds[row] for row in rows], begun, self.temperature, leave)
 
 
 class _Leaving(StoppingCriteria):

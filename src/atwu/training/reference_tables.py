@@ -94,25 +94,19 @@ class OriginalModel:
         """Return everything that can change the values, as plain JSON."""
         if self.fingerprint is None:
             self.fingerprint = model_fingerprint(self.model)
+        # It can change outputs without changing weights.
+        found: Any = getattr(self.model, "config", None)
+        config = {} if found is None else json.loads(found.to_json_string(use_diff=False))
         return {
             "format": 1,
             "model": self.fingerprint,
-            "config": _behaviour(self.model),
+            "config": {name: each for name, each in config.items() if name not in ("_name_or_path", "use_cache")},
             "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
             "wanted": dataclasses.asdict(wanted),
             "autocast": self.autocast_dtype,
             "torch": torch.__version__,
             "device": next(self.model.parameters()).device.type,
         }
-
-
-def _behaviour(model: nn.Module) -> dict[str, Any]:
-    """Return the model's config, which can change outputs without changing weights, as plain JSON."""
-    config = getattr(model, "config", None)
-    if config is None:
-        return {}
-    known: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return {name: value for name, value in known.items() if name not in ("_name_or_path", "use_cache")}
 
 
 @dataclass(slots=True)

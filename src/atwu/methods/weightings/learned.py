@@ -14,9 +14,6 @@ from atwu.methods.component_inputs import WeightingContext
 if TYPE_CHECKING:
     from torch import Tensor
 
-FOLLOW_FORGET_WEIGHT = "forget_weight"
-"""Value of `scorer_gamma` that stands for the value of `forget_weight`."""
-
 
 class LearnedScores(Weighting):
     """Score of each token by a `TokenScorer` that is trained during unlearning (the ATWU paper)."""
@@ -106,7 +103,7 @@ class LearnedScores(Weighting):
         return ("scorer", *(("retain",) if self.scorer_prior == "rarity" else ()), *labels)
 
     def gamma(self, forget_weight: float) -> float:
-        return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
+        return forget_weight if self.scorer_gamma == "forget_weight" else float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
         """Return the scores of the `TokenScorer`, or 1/2 without one."""
