@@ -162,7 +162,6 @@ class Benchmark:
     extra_retain: Mapping[str, Examples] = field(default_factory=dict, repr=False)
     """Further retain sets, by name."""
     probes: Probes | None = field(default=None, repr=False)
-    """Prompts of its own."""
     checked: tuple[str, ...] = ()
     """Checks made while loading, one line each."""
     paired_source: str | None = None

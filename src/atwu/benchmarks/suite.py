@@ -251,7 +251,6 @@ _SPLITS: Mapping[str, Callable[[Tables], Iterable[ForgetQuery | RetainRow]]] = {
     "forget_queries": forget_queries,
     "adversarial": _adversarial,
 }
-"""Split -> its rows."""
 
 
 def _query(record: Record, kind: str | None = None, question: str | None = None) -> ForgetQuery:

@@ -227,7 +227,6 @@ def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
 class FormRow:
     form: str
     index: int
-    """Index of the row."""
     row: Example
     wanted: str
     """Text that shows in an answer that the fact is known: the key text, or the subject for reversed forms."""

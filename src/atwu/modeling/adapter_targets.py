@@ -35,7 +35,6 @@ class Weight:
     """Name of the linear layer, or of the parameter with the experts."""
     owner: nn.Module
     parameter: str
-    """Name of the parameter in `owner`."""
 
     @property
     def stacked(self) -> bool:

@@ -33,7 +33,6 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Pre-tokenizer pattern of Llama 3."""
 ELSEWHERE = "try the converter of llama.cpp (--llama-cpp PATH)"
 _SPACE = "▁"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")

@@ -35,7 +35,6 @@ _SIZES = ("intermediate_size", "head_dim", "vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _EPSILON = re.compile(r"\w*norm\w*_eps(ilon)?")
 _INTEGER = re.compile(r"[IU]\d+|BOOL")
-"""Integer types of safetensors."""
 _LONGEST = 300
 
 

@@ -1,7 +1,4 @@
-"""`FinetuneTrainer`: supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models.
-
-A complete run is `run_finetune` in `unlearn_run.py`.
-"""
+"""Supervised fine-tuning on answer tokens, for target, retain-only and auxiliary models; runs are in `unlearn_run.py`."""
 
 from __future__ import annotations
 

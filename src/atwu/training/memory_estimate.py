@@ -86,7 +86,6 @@ class Footprint:
     of_layers: int
     """Activations inside decoder layers."""
     largest_layer: int
-    """Activations of the largest decoder layer."""
     inputs: int
     """Inputs of all decoder layers, which are what activation checkpointing stores."""
     cache_per_token: int

@@ -34,7 +34,6 @@ class RowSet:
     rows: Sequence[EncodedRow]
     examples: Sequence[Example] | None
     source: str | None = None
-    """Name of the source it was loaded from."""
     warnings: tuple[str, ...] = ()
     """Warnings about the rows and about changes made to them."""
     forms: tuple[str, ...] | None = None

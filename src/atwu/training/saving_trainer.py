@@ -46,7 +46,6 @@ class Timing:
     """Time of the first step; None before it."""
     seconds: float = 0.0
     resumed_from: int = 0
-    """Optimizer step it resumed from."""
 
 
 class SavingTrainer(Trainer):
@@ -64,7 +63,6 @@ class SavingTrainer(Trainer):
         self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
         self.sets: Mapping[str, RowSet] = {}
-        """Training sets by name."""
         self.timing = Timing()
         self.stateful: list[Stateful] = []
         """Further state in checkpoints."""

@@ -19,7 +19,6 @@ from atwu._names import did_you_mean
 from atwu.methods.component_registry import component_options
 
 PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwku": ("rwku-phi3",)}
-"""Settings with published values, by benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
