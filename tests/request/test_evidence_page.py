@@ -15,6 +15,7 @@ from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
 from atwu.request import collect_evidence
+from atwu.request.auto_settings import Choice
 from atwu.request.evidence import (
     Attack,
     AttackMetric,
@@ -23,7 +24,6 @@ from atwu.request.evidence import (
     LaterCheck,
     LedgerSummary,
     RequestSummary,
-    RunSetting,
     ThresholdReport,
     TrainingSummary,
     VerdictSummary,
@@ -70,7 +70,7 @@ def evidence() -> Evidence:
         training=TrainingSummary(
             method="atwu",
             components={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
-            settings=(RunSetting("learning_rate", "5e-05", "where the search starts"), RunSetting("seed", "42", "")),
+            settings=(Choice("learning_rate", "5e-05", "where the search starts"), Choice("seed", "42", "")),
             started_at="2026-11-22T15:22:00+00:00",
             steps=15,
             kept_step=15,

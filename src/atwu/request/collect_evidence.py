@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from atwu._files import sha256_of
@@ -12,6 +12,7 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
 from atwu.evaluation.registry import all_metrics, find_metric, metric_definition
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.result_checks import one_subject
+from atwu.request.auto_settings import Choice
 from atwu.request.evidence import (
     Attack,
     AttackMetric,
@@ -20,7 +21,6 @@ from atwu.request.evidence import (
     LaterCheck,
     LedgerSummary,
     RequestSummary,
-    RunSetting,
     ThresholdReport,
     TrainingSummary,
     VerdictSummary,
@@ -153,7 +153,7 @@ def _threshold_report(
         found, name = check(limit, before, after), metric_of(limit)
         if found.passed is None:
             why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing_reason
-            found = dataclasses.replace(found, missing_reason=why)
+            found = replace(found, missing_reason=why)
         results.append(found)
     recorded, when = request.thresholds, readable_time(request.prepared_at)
     set_before_training = recorded.sha256 == given.sha256
@@ -176,22 +176,20 @@ def _threshold_report(
 
 
 def _public(rows: RowsUsed) -> RowsUsed:
-    return dataclasses.replace(rows, source=public_text(rows.source))
+    return replace(rows, source=public_text(rows.source))
 
 
-def _settings(request: RequestRecord, *, seed: int) -> tuple[RunSetting, ...]:
+def _settings(request: RequestRecord, *, seed: int) -> tuple[Choice, ...]:
     """Return every chosen setting with its reason, then the given ones."""
     chosen = {
-        each.name: RunSetting(
-            each.name, f"{each.value:.3g}" if isinstance(each.value, float) else str(each.value), each.reason
-        )
+        each.name: replace(each, value=f"{each.value:.3g}" if isinstance(each.value, float) else str(each.value))
         for each in request.choices
     }
     given = {
-        name: RunSetting(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
+        name: Choice(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
         for name, value in request.key["options"].items()
     }
-    return (*(chosen | given | chosen).values(), RunSetting("seed", str(seed), ""))
+    return (*(chosen | given | chosen).values(), Choice("seed", str(seed), ""))
 
 
 def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator[Attack]:

@@ -21,6 +21,7 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name
 from atwu.evaluation.result import STRICT
 from atwu.report.page.page_templates import render_template
+from atwu.request.auto_settings import Choice
 from atwu.request.ledger import RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, set_of
@@ -60,23 +61,14 @@ class RequestSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSetting:
-    """One setting of the run."""
-
-    name: str
-    value: str
-    reason: str
-    """Empty if the setting was given."""
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingSummary:
     """The training run."""
 
     method: str
     components: Mapping[str, str]
     """Forget loss, weighting, retain loss."""
-    settings: tuple[RunSetting, ...]
+    settings: tuple[Choice, ...]
+    """With values as text; the reason of a given setting is empty."""
     started_at: str
     steps: int
     kept_step: int
