@@ -10,7 +10,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.request import self_generated_rows
+from atwu.request import related_questions
 from atwu.request.self_generated_rows import (
     SAMPLED_TEXTS,
     rows_that_state_the_fact,
@@ -60,8 +60,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             asked = [f"{text} #{prompt.draw}" for text, prompt in zip(asked, prompts, strict=True)]
         return [Generation(said.get(each, ""), 3) for each in asked]
 
-    monkeypatch.setattr(self_generated_rows, "TransformersGenerator", lambda *_: None)
-    monkeypatch.setattr(self_generated_rows, "generate_all", generated)
+    monkeypatch.setattr(related_questions, "TransformersGenerator", lambda *_: None)
+    monkeypatch.setattr(related_questions, "generate_all", generated)
     return said
 
 

@@ -21,7 +21,7 @@ import torch
 from atwu._file_reading import read_yaml
 from atwu.data.encode import Encoder
 from atwu.data.key_token_spans import WORD, key_token_spans
-from atwu.data.question_forms import replace_words, rows_in_forms
+from atwu.data.question_forms import FormRow, replace_words, rows_in_forms
 from atwu.data.render import with_system
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
@@ -123,11 +123,30 @@ def _known_in(
 ) -> tuple[Example, ...]:
     """Return the rows whose key text the model also says when asked in another form."""
     written = rows_in_forms(rows, (form,))
-    prompts = [replace(form_prompt(each), messages=with_system(each.row.messages, system)) for each in written]
-    decoding = Decoding(max_new_tokens=FACT_TOKENS)
-    answers = generate_all(TransformersGenerator(model, tokenizer), prompts, decoding, store=GenerationStore())
+    answers = form_answers(model, tokenizer, written, Decoding(max_new_tokens=FACT_TOKENS), system=system)
     pairs = zip(written, answers, strict=True)
-    return tuple(rows[each.index] for each, made in pairs if form_recall(each, made.answer) == 1)
+    return tuple(rows[each.index] for each, answer in pairs if form_recall(each, answer) == 1)
+
+
+def form_answers(
+    model: Any,
+    tokenizer: Any,
+    written: Sequence[FormRow],
+    decoding: Decoding,
+    *,
+    system: str | None,
+    draws: int = 1,
+    progress: str | None = None,
+) -> list[str]:
+    """Return the model's answer to each row, `draws` times."""
+    prompts = [
+        replace(form_prompt(each), messages=with_system(each.row.messages, system), draw=draw)
+        for draw in range(draws)
+        for each in written
+    ]
+    generator = TransformersGenerator(model, tokenizer)
+    made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
+    return [each.answer for each in made]
 
 
 def related_questions(

@@ -14,14 +14,11 @@ from typing import Any
 from atwu.benchmarks.sources import load_rows
 from atwu.data.key_token_spans import WORD
 from atwu.data.question_forms import FormRow, rows_in_forms
-from atwu.data.render import with_system
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
-from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
-from atwu.evaluation.metrics.recall_by_form import form_prompt
+from atwu.evaluation.generations import Decoding
 from atwu.request.auto_settings import Choice
-from atwu.request.related_questions import key_words, lower_words
+from atwu.request.related_questions import form_answers, key_words, lower_words
 from atwu.request.retain_set import FACT_TOKENS, names
 
 SAMPLED_FORMS = ("continuation", "statement")
@@ -42,8 +39,8 @@ def self_generated_forget_rows(
     asked = forms or ("question",)
     written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
     texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
-    answers = _answers(model, tokenizer, written, Decoding(), system=system)
-    answers += _answers(model, tokenizer, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
+    answers = form_answers(model, tokenizer, written, Decoding(), system=system)
+    answers += form_answers(model, tokenizer, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
     found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
     if not found:
         return ()
@@ -73,7 +70,7 @@ def self_generated_retain_rows(
     """
     others = [form for form in forms if form != "question"]
     written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of] if others and of else []
-    answers = _answers(
+    answers = form_answers(
         model,
         tokenizer,
         written,
@@ -102,27 +99,6 @@ def _own_answer(written: FormRow, answer: str) -> Example:
     return replace(written.row, answer=text, forget_spans=((len(written.opening) + 1, len(text)),))
 
 
-def _answers(
-    model: Any,
-    tokenizer: Any,
-    written: Sequence[FormRow],
-    decoding: Decoding,
-    *,
-    system: str | None,
-    draws: int = 1,
-    progress: str | None = None,
-) -> list[str]:
-    """Return an answer to each row, `draws` times."""
-    prompts = [
-        replace(form_prompt(each), messages=with_system(each.row.messages, system), draw=draw)
-        for draw in range(draws)
-        for each in written
-    ]
-    generator = TransformersGenerator(model, tokenizer)
-    made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
-    return [each.answer for each in made]
-
-
 def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
     """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
 
@@ -139,7 +115,7 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
     """
     found: dict[Example, None] = {}
     for each, answer in zip(written, answers, strict=True):
-        wanted = {word.lower() for word in WORD.findall(each.wanted)}
+        wanted = lower_words(each.wanted)
         start = len(each.opening) + 1 if each.opening else 0
         answer = f"{each.opening} {answer}" if each.opening else answer
         spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
