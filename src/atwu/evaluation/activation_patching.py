@@ -21,7 +21,7 @@ from atwu.data.encode import EncodedRow
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import Layout, TokenBatch, lay_out
 from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.layers import decoder_layers, tap, unwrap
+from atwu.modeling.layers import decoder_layers, replaced_forward, tap, unwrap
 from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import run_pass
 
@@ -74,7 +74,9 @@ def patched_drops(
                 plain = _row_means(logps(arranged), sizes)
             for layer, place in itertools.product(range(len(layers)), range(len(sources))):
                 patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
-                with _replayed(layers, [*outputs[:layer], patched]):  # up to this layer, nothing is computed again
+                with contextlib.ExitStack() as stack:  # up to this layer, nothing is computed again
+                    for each, output in zip(layers, [*outputs[:layer], patched], strict=False):
+                        stack.enter_context(replaced_forward(each, lambda *args, output=output, **options: output))
                     drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
             bar.update(len(batch))
     return drops
@@ -106,23 +108,6 @@ def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextlib.contextmanager
-def _replayed(layers: Sequence[nn.Module], outputs: Sequence[Any]) -> Iterator[None]:
-    """Let the first layers return given outputs within a context, without computing anything."""
-    replaced = list(zip(layers, outputs, strict=False))
-    own = [vars(layer).get("forward") for layer, _ in replaced]  # as accelerate sets it
-    for layer, output in replaced:
-        layer.__dict__["forward"] = lambda *args, output=output, **options: output
-    try:
-        yield
-    finally:
-        for (layer, _), forward in zip(replaced, own, strict=True):
-            if forward is None:
-                del layer.__dict__["forward"]
-            else:
-                layer.__dict__["forward"] = forward
 
 
 def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
