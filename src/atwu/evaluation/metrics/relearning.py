@@ -8,6 +8,7 @@ Relearning"), so recovery is measured on rows that do not overlap with the fine-
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,18 +64,21 @@ def relearned(
         FloatingPointError: Loss or gradient is not finite; the model is restored.
     """
     import torch
+    from torch.utils.data import BatchSampler, RandomSampler
 
     from atwu.modeling.modes import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
-    order = _order(len(bare), min(batch_size, len(bare)), seed)
+    size, generator = min(batch_size, len(bare)), torch.Generator().manual_seed(seed)
+    drawn = RandomSampler(bare, num_samples=size * max(1, steps), generator=generator)  # permutation after permutation
+    order = itertools.islice(BatchSampler(drawn, size, drop_last=True), steps)
     with restored(model) if lora_r is None else _adapted(model, lora_r, seed):
         model.eval()
         trained = [weight for weight in model.parameters() if weight.is_floating_point()]
         if lora_r is not None:
             trained = [weight for weight in trained if weight.requires_grad]
         with torch.enable_grad():
-            _descend(model, trained, ([bare[index] for index in next(order)] for _ in range(steps)), learning_rate)
+            _descend(model, trained, ([bare[index] for index in batch] for batch in order), learning_rate)
         yield
 
 
@@ -254,19 +258,6 @@ def _overlap(one: Example, other: Example) -> bool:
         for secret in labelled_parts(first)
         if secret != first.subject
     )
-
-
-def _order(count: int, size: int, seed: int) -> Iterator[list[int]]:
-    """Yield batches of equal size from successive random permutations of all rows."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    waiting: list[int] = []
-    while True:
-        while len(waiting) < size:
-            waiting += torch.randperm(count, generator=generator).tolist()
-        yield waiting[:size]
-        waiting = waiting[size:]
 
 
 def _descend(
