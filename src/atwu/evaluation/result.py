@@ -13,9 +13,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, with_config
 
 from atwu._cache import short_hash
 from atwu._file_reading import read_declared, type_adapter
@@ -36,11 +36,10 @@ FIELDS = ("value", "low", "high", "n", "direction", "std", "clusters", "skipped"
 """Columns of the data frame, after set and metric."""
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class MetricValue:
     """One value with its uncertainty."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     value: float | None
     """None if undefined."""
@@ -72,11 +71,10 @@ class MetricValue:
             raise ValueError(f"interval [{self.low}, {self.high}]: the lower end is above the upper end.")
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """Values of the rows of one set, in order."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     ids: tuple[str, ...]
     """ID of every row: a hash of its text, equal in all results."""
@@ -90,11 +88,10 @@ class RowValues:
     """Metric name -> number of answers without a readable verdict."""
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class EvalResult:
     """All values of one evaluation."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     model: str
     fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import with_config
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._file_reading import read_declared, read_object
@@ -36,11 +36,10 @@ TRACE_NAME = "trace.json"
 TRACE_SCHEMA: Final = "atwu.trace/1"
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class TracedRow:
     """Word scores of one row over the run."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     set: str
     """`forget`, or `holdout` for a row that was never trained on."""
@@ -53,11 +52,10 @@ class TracedRow:
     """One score per word for every traced step; None if no token overlaps the word."""
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Token weights of a run over time."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     weighting: str
     steps: tuple[int, ...]

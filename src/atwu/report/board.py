@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
 from atwu.evaluation.registry import short_name
@@ -36,11 +36,10 @@ _MADE_BY = "atwu board build FOLDER"
 Words = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class StudyFacts:
     """What a study compares, and how to repeat it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     benchmark: Words
     model: Words
@@ -53,11 +52,10 @@ class StudyFacts:
     """Where the records of all runs are: an https address, or a folder of the repository."""
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class BoardStudy:
     """One study of the board."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     facts: StudyFacts
     results: Mapping[str, EvalResult]
@@ -86,11 +84,10 @@ class BoardStudy:
         )
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Board:
     """The content of `board.json`."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     studies: Annotated[tuple[BoardStudy, ...], Field(min_length=1)]
     schema: Literal["atwu.board/1"] = BOARD_SCHEMA_NAME

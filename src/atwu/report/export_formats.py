@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pandas as pd
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter, with_config
 
 from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.metric_table import DATA, MISSING_CELL, SUBSCRIPT, Mark, MetricKey, Table
@@ -102,20 +102,18 @@ def to_csv(records: Records) -> str:
     return str(records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n"))
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class _Run:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     label: str
     seed: int | None
     result: EvalResult
     run: dict[str, Any] | None
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class _Report:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     schema: Literal["atwu.report/1"]
     title: str
     study: dict[str, Any]

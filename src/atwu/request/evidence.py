@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
-from pydantic import ConfigDict
+from pydantic import with_config
 
 from atwu._file_reading import read_json
 from atwu._files import sha256_of, write_json, write_text
@@ -159,11 +159,10 @@ class LedgerSummary:
     """Earlier requests on this model, and this request on later models."""
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence of one request."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     created_at: str
     """Time of this evidence: UTC, ISO 8601."""

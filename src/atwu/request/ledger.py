@@ -15,9 +15,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import file_lock, write_json
@@ -135,11 +135,10 @@ class ModelUsed:
     fingerprint: str
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One finished request."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: Annotated[int, Field(ge=1)]
     prepared_at: str
