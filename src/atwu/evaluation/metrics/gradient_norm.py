@@ -118,6 +118,5 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
 def _norm(gradient: Tensor) -> Tensor:
     import torch
 
-    dtype = torch.float64 if gradient.dtype == torch.float64 else torch.float32
-    norm: Tensor = torch.linalg.vector_norm(gradient.detach(), dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(gradient.detach(), dtype=torch.promote_types(gradient.dtype, torch.float32))
     return norm
