@@ -19,7 +19,7 @@ from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.evaluation.weighting_scores import AuxiliaryLogps, AuxiliaryModels
+from atwu.evaluation.weighting_scores import AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.open_model import ModelLoadArgs
@@ -142,13 +142,6 @@ class Session:
             moments=moments,
             progress=label if self.progress else None,
         )
-
-    def auxiliary_logps(self, split: str) -> AuxiliaryLogps | None:
-        """Return the log-probabilities of a set under SU-LLM's auxiliary models; None without them."""
-        if self.auxiliary is None:
-            return None
-        device = next(self.model.parameters()).device
-        return self.auxiliary.logps(self.encoded(split), device=device, batch_tokens=self.config.batch_tokens)
 
     def generate(
         self,

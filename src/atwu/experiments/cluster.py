@@ -95,8 +95,10 @@ class RayExecutor(Executor):
 
     def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
         self._ray = require("ray", extra="cluster")
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
         try:
-            _check_reachable(address)
+            if colon and port.isdecimal():  # if nothing listens there, Ray would wait minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except OSError as error:
             raise ConnectionError(f"no Ray cluster at {address}; start one with `ray start --head`.") from error
@@ -146,13 +148,6 @@ class RayExecutor(Executor):
         if files and task.folder is not None:
             replace_files(files, task.folder)
         return value
-
-
-def _check_reachable(address: str) -> None:
-    """Raise an OSError if nothing listens at HOST:PORT, for which Ray would wait minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def run_remotely(

@@ -59,7 +59,13 @@ def check_format(
     if form in BIT_WIDTHS:
         check_quantization(form)
     if form == "gguf" and llama_cpp is not None:
-        check_llama_cpp(llama_cpp, kind)
+        if not (llama_cpp / SCRIPT).is_file():
+            raise FileNotFoundError(f"{llama_cpp} has no {SCRIPT}; --llama-cpp needs a checkout of llama.cpp.")
+        if kind.upper() not in CONVERTED and _quantizer(llama_cpp) is None:
+            raise FileNotFoundError(
+                f"{kind} needs llama-quantize, which is not built in {llama_cpp} (build/bin); build it, or choose one of "
+                f"{', '.join(CONVERTED)}."
+            )
     elif form == "gguf":
         try:
             check_gguf(config)
@@ -89,7 +95,11 @@ def write_export(
         return path, None, None
     tokenizer.save_pretrained(folder)
     if form == "adapter":
-        _copy_adapter(source, folder)
+        shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
+        settings = read_object(source.path / ADAPTER_CONFIG)
+        if (base := source.loading.base) is not None:  # it replaces the one that the adapters name
+            settings["base_model_name_or_path"] = str(Path(base).absolute()) if Path(base).is_dir() else base
+        write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None
     set_end_ids(model, tokenizer)
     stored = model if form == "safetensors" else quantize_model(model, form)
@@ -110,27 +120,6 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
         raise ValueError(
             f"{len(different)} of {len(texts)} texts are tokenized differently when transformers reads the file, such as "
             f"{different[0][:60]!r}; export with --llama-cpp, or as safetensors."
-        )
-
-
-def _copy_adapter(source: Source, folder: Path) -> None:
-    """Copy the adapters; a given base replaces the one they name."""
-    shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
-    settings = read_object(source.path / ADAPTER_CONFIG)
-    if source.loading.base is not None:
-        base = Path(source.loading.base)
-        settings["base_model_name_or_path"] = str(base.absolute()) if base.is_dir() else source.loading.base
-    write_json(folder / ADAPTER_CONFIG, settings)
-
-
-def check_llama_cpp(folder: Path, kind: str) -> None:
-    """Check that a checkout can write a GGUF type."""
-    if not (folder / SCRIPT).is_file():
-        raise FileNotFoundError(f"{folder} has no {SCRIPT}; --llama-cpp needs a checkout of llama.cpp.")
-    if kind.upper() not in CONVERTED and _quantizer(folder) is None:
-        raise FileNotFoundError(
-            f"{kind} needs llama-quantize, which is not built in {folder} (build/bin); build it, or choose one of "
-            f"{', '.join(CONVERTED)}."
         )
 
 

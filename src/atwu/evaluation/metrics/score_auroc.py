@@ -64,13 +64,16 @@ class ScoreAurocMetric(Metric):
         session = self.session
         if all(row.forget_spans is None for row in session.sets[FORGET]):
             return
+        encoded, device = session.encoded(FORGET), next(session.model.parameters()).device
         context = ScoreContext(
             tokens=session.tokens(FORGET),
-            encoded=session.encoded(FORGET),
+            encoded=encoded,
             examples=session.sets[FORGET],
             retain=session.encoded_pool() or None,
             retain_text=session.pool,
-            auxiliary=session.auxiliary_logps(FORGET),
+            auxiliary=None
+            if session.auxiliary is None
+            else session.auxiliary.logps(encoded, device=device, batch_tokens=session.config.batch_tokens),
             noun_finder=session.config.noun_finder,
         )
         for name, values in score_aurocs(context).items():

@@ -151,7 +151,8 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     run = words[start:end]
     months = [word for word in run if word.text in MONTHS and not word.function]
     numbers = any(word.number for word in run)
-    if (months and (numbers or any(word.capital for word in months))) or all(map(_is_year, run)):
+    years = all(len(word.text) == 4 and word.number and word.text[0] in "12" for word in run)
+    if years or (months and (numbers or any(word.capital for word in months))):
         return "date"
     if run[0].quoted:
         return "title"
@@ -162,10 +163,6 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     if somewhere and run[0].capital and len(run[0].text) > 1 and not numbers:
         return "place"  # "Harrow and Finch bakery"
     return "number" if numbers else "words"
-
-
-def _is_year(word: Word) -> bool:
-    return len(word.text) == 4 and word.number and word.text[0] in "12"
 
 
 def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
