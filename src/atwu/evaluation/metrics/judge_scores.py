@@ -102,26 +102,13 @@ class JudgeScores(JudgedMetric):
     uses = ("max_new_tokens", "seed")
     needs_reference = ("original", "judged forget quality (FQ), retain degradation (RD) and unlearning quality (UQ)")
     columns = (
-        Percent(
-            "J_P",
-            worst,
-            "J_P",
-            "percentage of forget rows whose fact is stated in answer to the question or a paraphrase (worst case)",
-            sets=(FORGET,),
-        ),
-        Percent(
-            "J_ICR",
-            worst,
-            "J_ICR",
-            "J_P with in-context examples from the retain set before the question (in-context relearning)",
-            sets=(FORGET,),
-        ),
-        Percent(
-            "J_W",
-            worst,
-            "J_W",
-            "percentage of forget rows whose fact is stated with or without in-context examples (worst case)",
-            sets=(FORGET,),
+        *(
+            Percent(name, worst, name, meaning, sets=(FORGET,))
+            for name, meaning in {
+                "J_P": "percentage of forget rows whose fact is stated in answer to the question or a paraphrase (worst case)",
+                "J_ICR": "J_P with in-context examples from the retain set before the question (in-context relearning)",
+                "J_W": "percentage of forget rows whose fact is stated with or without in-context examples (worst case)",
+            }.items()
         ),
         Percent(
             "J_AVG",

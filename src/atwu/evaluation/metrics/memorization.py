@@ -119,21 +119,16 @@ class Memorization(Metric):
             "probability",
             "probability per token of the true answer (geometric mean)",
         ),
-        AggregateColumn(
-            "ES_delta",
-            es_delta,
-            "ES Δ",
-            "ES on the retain set minus ES on the forget set",
-            range=(-1.0, 1.0),
-            of=((RETAIN, "extraction_strength"), (FORGET, "extraction_strength")),
-        ),
-        AggregateColumn(
-            "ES_delta_floored",
-            es_delta,
-            "ES Δ floored",
-            "ES floored on the retain set minus ES floored on the forget set",
-            range=(-1.0, 1.0),
-            of=((RETAIN, "extraction_strength_floored"), (FORGET, "extraction_strength_floored")),
+        *(
+            AggregateColumn(
+                f"ES_delta{suffix}",
+                es_delta,
+                f"ES Δ{word}",
+                f"ES{word} on the retain set minus ES{word} on the forget set",
+                range=(-1.0, 1.0),
+                of=((RETAIN, f"extraction_strength{suffix}"), (FORGET, f"extraction_strength{suffix}")),
+            )
+            for suffix, word in (("", ""), ("_floored", " floored"))
         ),
     )
 
