@@ -126,8 +126,6 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
         that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
     """
-    if not results:
-        raise ValueError("nothing to average: give one result per seed.")
     first, distinct = results[0], {result.fingerprint for result in results}
     for other in results[1:]:
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
@@ -209,8 +207,6 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
     each study makes them independent.
     """
-    if not studies:
-        raise ValueError("nothing to average: give one estimate per study.")
     shuffled = [
         dataclasses.replace(study, draws=np.random.default_rng(place).permutation(study.draws))
         for place, study in enumerate(studies)

@@ -188,14 +188,9 @@ class Ledger:
         self.folder = Path(folder).expanduser()
         self.requests, self.general = self.folder / "requests", self.folder / GENERAL_NAME
         known = {"requests", "rows", "models", GENERAL_NAME, ".lock"}
-        if self.folder.exists():
-            others = (
-                []
-                if not self.folder.is_dir()
-                else [each.name for each in self.folder.iterdir() if each.name not in known]
-            )
-            if not self.folder.is_dir() or (others and not self.requests.is_dir()):
-                raise FileExistsError(f"{folder} is not an atwu ledger; give --ledger a new folder to start one.")
+        begun = not self.folder.exists() or self.requests.is_dir()
+        if not begun and (not self.folder.is_dir() or any(each.name not in known for each in self.folder.iterdir())):
+            raise FileExistsError(f"{folder} is not an atwu ledger; give --ledger a new folder to start one.")
 
     def entries(self) -> tuple[Entry, ...]:
         """Read the finished requests in order.
