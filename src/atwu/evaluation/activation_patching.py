@@ -57,7 +57,6 @@ def patched_drops(
     """Return how far patching each layer lowers the mean log-probability of a row's counted tokens.
 
     Args:
-        model: Model to patch.
         rows: Rows with at least one counted token.
         sources: For each source model, its `layer_outputs` on the same rows with the same `batch_tokens`.
 
@@ -83,7 +82,6 @@ def patched_drops(
 
 
 def _batches(model: nn.Module, rows: Sequence[EncodedRow], batch_tokens: int) -> Iterator[tuple[list[int], Layout]]:
-    """Yield the indices and the padded layout of each batch."""
     for batch, tensors in token_batches(model, rows, batch_tokens):
         yield batch, lay_out([TokenBatch.of(tensors)], packed=False)
 
@@ -100,7 +98,6 @@ def _row_means(logps: Tensor, sizes: list[int]) -> FloatArray:
 
 @contextlib.contextmanager
 def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
-    """Record what each layer returns within a context."""
     outputs: list[Any] = []
     handles = [layer.register_forward_hook(lambda module, args, output: outputs.append(output)) for layer in layers]
     try:
@@ -111,7 +108,6 @@ def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
 
 
 def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
-    """Return a layer's output with some slots replaced."""
     several = isinstance(output, tuple | list)
     own = output[0] if several else output
     changed = own.flatten(0, 1).index_copy(0, where, states.to(own)).view_as(own)

@@ -82,7 +82,6 @@ def compared(
     retain_only: EvalResult | None = None,
     tasks: Mapping[str, MetricValue] | None = None,
 ) -> ModelComparison:
-    """Return the row metrics of a model and of its reference models."""
     return ModelComparison(
         RowMetrics(rows),
         original=None if original is None else RowMetrics(original.rows),
@@ -191,11 +190,7 @@ def _mean(
 def seed_differences(
     first: Sequence[EvalResult], second: Sequence[EvalResult], references: Sequence[EvalResult]
 ) -> dict[tuple[str, str], Estimate]:
-    """Return first minus second, averaged over pairs of runs in the same order of seeds, with paired intervals.
-
-    Returns:
-        (set, metric) -> difference; aggregate metrics have the set `overall`.
-    """
+    """Return `paired_differences`, averaged over pairs of runs in the same order of seeds, with paired intervals."""
     pairs = [paired_differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
     return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}

@@ -59,11 +59,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
 
 
 def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
-    """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper).
-
-    Returns:
-        Mean, standard deviation, counts and single values; answers with one class only are skipped.
-    """
+    """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper)."""
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
         try:
@@ -81,7 +77,6 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
 
 
 def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Convert scores and labels to arrays of the same length."""
     values, marks = token_values(scores, "scores"), token_values(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"got {len(values)} scores for {len(marks)} labels; give one label per scored token.")

@@ -51,8 +51,6 @@ GPU_MEMORY_UTILIZATION = 0.92
 
 
 class TransformersGenerator:
-    """Generate with a causal language model of transformers, on its device."""
-
     def __init__(
         self,
         model: Any,
@@ -238,7 +236,6 @@ class EndpointGenerator:
 
     @property
     def identity(self) -> str:
-        """`chat/` and the chat model's identity as JSON."""
         return f"chat/{json.dumps(dict(self.chat.identity), sort_keys=True)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
@@ -289,7 +286,6 @@ class _PromptIds:
         return encoded
 
     def caps(self, encoded: Sequence[Sequence[int]], decoding: Decoding) -> list[int]:
-        """Return the maximum number of new tokens for each prompt."""
         return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]
 
     def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
@@ -314,7 +310,6 @@ def _shape(config: Any) -> str:
 
 
 def _cut(text: str, decoding: Decoding) -> str:
-    """Cut a text before the first stop string and strip it."""
     text = text.strip()
     places = [text.index(stop) for stop in decoding.stop if stop and stop in text]
     return text[: min(places, default=len(text))].strip()

@@ -15,7 +15,6 @@ Direction = Literal["up", "down", "none"]
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
 INSTRUCTIONS, GENERAL_TEXT, TASKS = "instructions", "general_text", "tasks"
 RWKU, LUME, MUSE = PROBE_SETS = ("rwku", "lume", "muse")
-"""Sets of the probes of a benchmark."""
 FORGET_OR_RETAIN = "forget or retain"
 """Matches the forget set, the retain set and every extra retain set."""
 OVERALL = "overall"
@@ -28,8 +27,6 @@ RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, "pool")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describe one number of a result."""
-
     name: str
     """Key in the result, such as `J_P`; may hold one placeholder, as in `auroc_{score}`."""
     formula: Callable[..., Any] | str
@@ -64,11 +61,9 @@ class Column:
         return found.group(1) if found else None
 
     def on(self, split: str) -> bool:
-        """Return whether the column can occur on a set."""
         return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*SPECIAL_SETS, OVERALL))
 
     def direction_on(self, split: str) -> Direction:
-        """Return which way is better on a set."""
         return self.direction or ("down" if split == FORGET else "none" if split == HOLDOUT else "up")
 
     @property
@@ -81,5 +76,4 @@ class Column:
 
 
 AggregateColumn = partial(Column, sets=(OVERALL,))
-"""A column for values that need several sets or a reference model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)

@@ -240,7 +240,6 @@ def _result(
     fingerprint: str,
     settings: Mapping[str, Any],
 ) -> EvalResult:
-    """Build the result of a session whose metrics are recorded."""
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = compared(session.rows, original, retain_only, session.task_values)
     result = EvalResult(

@@ -42,8 +42,6 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generated text."""
-
     text: str
     """Text without special tokens and surrounding white space."""
     tokens: int
@@ -71,7 +69,6 @@ class Generator(Protocol):
 
         Args:
             prompts: Distinct prompts.
-            decoding: Decoding settings.
             on_done: Called after every batch with (index, generation) pairs.
         """
 
@@ -90,12 +87,10 @@ class GenerationStore:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        """Use a file; by default the user's cache."""
         self.path = default_path() if path is None else Path(path)
         self._cache: ReplyCache | None = None
 
     def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:
-        """Return the stored generations by key."""
         names = {short_hash([identity, key]): key for key in keys}
         shipped = {key: Generation(*_shipped()[name]) for name, key in names.items() if name in _shipped()}
         values = self._use(lambda cache: cache.get_many(names))

@@ -25,8 +25,6 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its bootstrap draws."""
-
     value: float
     """NaN if nothing was measured."""
     draws: FloatArray
@@ -118,12 +116,10 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
 
 
 def in_percent(share: Estimate) -> Estimate:
-    """Convert a share to percent."""
     return combine(lambda part: 100 * part, share)
 
 
 def mean_of(*estimates: Estimate) -> Estimate:
-    """Return the mean of estimates, for example over seeds."""
     return combine(lambda *parts: np.mean(parts, axis=0), *estimates)
 
 

@@ -47,8 +47,6 @@ Fold: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.intp]]"
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of the probe on one layer and position."""
-
     layer: int
     """0 for the embeddings, k for decoder layer k; the last one is after the final norm."""
     position: ProbePosition
@@ -58,7 +56,6 @@ class ProbeResult:
     """Mean AUROC over folds and the answers trained on; far above `auroc` if the probe overfits. None if no answer
     outside a fold has both classes."""
     rows: int
-    """Number of rows with forget_spans."""
     tokens: int
     """Number of answer tokens of these rows, without terminal tokens."""
 
@@ -123,7 +120,6 @@ def probe(
 def probe_record(
     results: Sequence[ProbeResult], *, model: str, network: nn.Module, rows: LoadedRows, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the results, without values of single answers, and their provenance as JSON."""
     plain = [dataclasses.asdict(result) for result in results]
     for each in plain:
         del each["auroc"]["values"]

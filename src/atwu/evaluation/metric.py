@@ -150,7 +150,6 @@ class Metric:
 
     @property
     def sets_read(self) -> tuple[str, ...]:
-        """Names of the sets in `reads`."""
         return tuple(self.session.forget_and_retain_sets) if FORGET_OR_RETAIN in self.reads else self.reads
 
     def record_tokens(self, **formulas: Callable[[Example, TokenRow], float | None]) -> None:
@@ -225,7 +224,6 @@ class ProbeMetric(Metric):
     """Base class of metrics of a benchmark's own prompts, of which each kind has its columns."""
 
     def prompt(self, probe: Probe) -> Prompt:
-        """Return the prompt of a probe."""
         from atwu.evaluation.generations import Prompt
 
         return Prompt(probe.messages, prefill=probe.opening)

@@ -45,7 +45,6 @@ def question_prompts(row: Example, paraphrases: int) -> list[Prompt]:
 
 
 def after_examples(prompt: Prompt, examples: tuple[Message, ...]) -> Prompt:
-    """Insert answered questions before a prompt, after its system prompt."""
     lead = 1 if prompt.messages[0].role == "system" else 0
     return Prompt((*prompt.messages[:lead], *examples, *prompt.messages[lead:]))
 
@@ -82,7 +81,6 @@ def pattern_of(phrase: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Normalize a text for comparison: case-folded, single spaces."""
     return " ".join(text.casefold().split())
 
 
@@ -182,7 +180,6 @@ def introduced(question: str, subject: str, frame: str) -> str:
 
 
 def lettered_options(options: Sequence[str]) -> str:
-    """Format options one per line: `A) first`, `B) second`, ..."""
     return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
 
 

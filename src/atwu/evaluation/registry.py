@@ -77,7 +77,6 @@ def register_metric(metric: _M) -> _M:
 
 
 def _add(metric: type[Metric]) -> None:
-    """Validate a metric, then add it."""
     if not _is_metric(metric):
         raise ValueError(f"a metric must be a subclass of atwu.Metric, got {metric!r:.60}.")
     if not (isinstance(metric.name, str) and metric.name.isidentifier()) or metric.name == "all":
@@ -207,7 +206,6 @@ def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights:
 
 
 def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
-    """Check that the packages the metrics need are installed."""
     for name in names:
         find_metric(name).check(config)
 

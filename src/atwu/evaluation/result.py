@@ -52,7 +52,6 @@ class MetricValue:
     low: float | None = None
     """Lower end of the 95 % bootstrap interval over subjects; None with fewer than two subjects."""
     high: float | None = None
-    """Upper end of the interval."""
     clusters: Count = 0
     """Number of subjects; with few subjects the interval is too narrow."""
     skipped: Count = 0

@@ -139,5 +139,4 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
 
 
 def one_subject(split: str) -> str:
-    """Return the warning for a set with a single subject."""
     return f"{split}: all rows are about one subject, so there are no intervals."

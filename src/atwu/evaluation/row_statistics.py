@@ -28,8 +28,6 @@ def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
 
 
 class RowMetrics:
-    """Means, intervals and row values of one model."""
-
     def __init__(self, rows: Mapping[str, RowValues]) -> None:
         self.rows = rows
 
@@ -58,7 +56,6 @@ class RowMetrics:
         return AggregateMetric(combine(formula, *(self.mean(*pair) for pair in used)), tuple(used))
 
     def count(self, split: str, metric: str) -> int:
-        """Return the number of rows with a value."""
         return int(np.isfinite(self.values(split, metric)).sum())
 
 

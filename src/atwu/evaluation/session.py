@@ -43,7 +43,6 @@ class Session:
     tokenizer: Any
     generator: Generator
     sets: Mapping[str, Sequence[Example]]
-    """Set name -> rows."""
     pool: Sequence[Example]
     """All retain rows, for in-context examples, frequency counts and the relearning attack."""
     apart: Collection[str]
@@ -51,18 +50,15 @@ class Session:
     judge: Judge
     config: SimpleNamespace
     scorer: TokenScorer | None
-    """Learned token scorer of the model."""
     auxiliary: AuxiliaryModels | None = None
     """Auxiliary models of a SU-LLM run."""
     store: GenerationStore | None
-    """Cache of generations."""
     original: EvalResult | None
     reference_models: ReferenceModels | None = None
     probes: Probes | None
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""
     progress: bool
-    """Whether to show progress bars."""
     warnings: list[str] = field(default_factory=list)
     task_values: dict[str, MetricValue] = field(default_factory=dict)
     """Values of lm-evaluation-harness tasks, which have no row values."""
@@ -79,12 +75,10 @@ class Session:
 
     @property
     def forget_and_retain_sets(self) -> dict[str, Sequence[Example]]:
-        """The forget set and all retain sets."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 
     @property
     def question_prompts(self) -> list[Prompt]:
-        """The own question of every row of these sets that is one."""
         return [Prompt(row.messages) for rows in self.forget_and_retain_sets.values() for row in rows if row.messages]
 
     def question_answers(self, split: str) -> list[str | None]:
@@ -93,7 +87,6 @@ class Session:
 
     @property
     def benchmark_probes(self) -> Sequence[Probe]:
-        """The probes of the benchmark (`atwu.benchmarks.base`)."""
         assert self.probes is not None
         return self.probes.probes
 
@@ -133,7 +126,6 @@ class Session:
         return self._tokens[split]
 
     def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:
-        """Run a teacher-forced pass over rows with the model in its current state."""
         return read_tokens(
             self.model,
             rows,

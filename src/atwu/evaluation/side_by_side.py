@@ -18,13 +18,7 @@ class SideBySide:
     def __init__(
         self, names: Mapping[str, str], loading: ModelLoadArgs, *, system: str | None = None, max_new_tokens: int = 128
     ) -> None:
-        """Load the models.
-
-        Args:
-            names: title -> folder, Hub name, short name or GGUF file.
-            system: system prompt of every conversation.
-            max_new_tokens: maximum number of tokens per answer.
-        """
+        """Load the models; `names` are title -> folder, Hub name, short name or GGUF file."""
         self._models = {title: open_model(name, loading) for title, name in names.items()}
         self._generators = {title: TransformersGenerator(*opened) for title, opened in self._models.items()}
         self._start = () if system is None else (Message("system", system),)
@@ -32,7 +26,6 @@ class SideBySide:
         self.restart()
 
     def restart(self) -> None:
-        """Start a new conversation with every model."""
         self._histories = dict.fromkeys(self._models, self._start)
 
     def ask(self, words: str) -> Iterator[tuple[str, str]]:
@@ -44,7 +37,6 @@ class SideBySide:
             yield title, answer.text
 
     def row(self, question: str, answer: str) -> Example:
-        """Return a first question and its answer as a row."""
         return Example((*self._start, Message("user", question)), answer)
 
     def read(self, row: Example) -> Iterator[tuple[str, TokenRow]]:

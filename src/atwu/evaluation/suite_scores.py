@@ -41,7 +41,6 @@ class JudgedReply(Generic[Asked]):
 
 
 def judge_replies(asked: Sequence[Asked], replies: Sequence[str]) -> tuple[JudgedReply[Asked], ...]:
-    """Judge one reply per question."""
     if len(asked) != len(replies):
         raise ValueError(f"got {len(replies)} replies to {len(asked)} questions; give one for each, in the same order.")
     claims = [

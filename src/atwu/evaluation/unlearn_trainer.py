@@ -24,7 +24,6 @@ from atwu.training.row_sets import RowsInput, text_rows
 from atwu.training.training_rows import UnlearningRows
 
 TRAINER_METRICS = ("memorization", "rouge")
-"""Metrics that are computed by default."""
 _SHARDED_ERROR = "a sharded model cannot be evaluated while it trains; save it and use atwu.evaluate."
 ONE_SET = "rows"
 """Name of a single unnamed set, left out of the names that are logged."""

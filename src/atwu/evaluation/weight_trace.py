@@ -55,8 +55,6 @@ class TracedRow:
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Token weights of a run over time."""
-
     weighting: str
     steps: tuple[int, ...]
     """Optimizer steps at which weights were recorded; the first is 0."""
@@ -114,7 +112,6 @@ class WeightTrace(TrainerCallback):
 
     @staticmethod
     def supports(weighting: str) -> bool:
-        """Return whether a weighting has token scores."""
         return weighting in scored_weightings() and weighting != "labels"
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -58,12 +58,9 @@ class AuxiliaryModels:
     """Paths or Hub names of the two models; SU-LLM selects the tokens on which they disagree."""
 
     forget: str
-    """Model fine-tuned on the forget set."""
     retain: str
-    """Model fine-tuned on the retain set."""
 
     def logps(self, rows: Sequence[EncodedRow], *, device: Any, batch_tokens: int = 4096) -> AuxiliaryLogps:
-        """Load both models in turn and return their log-probabilities."""
         from atwu.modeling.load import load_model
 
         return {
@@ -112,7 +109,6 @@ class ScoreContext:
     """Inputs of token scores. The first three fields are about the same rows in the same order."""
 
     tokens: Sequence[TokenRow]
-    """Model outputs on the rows."""
     encoded: Sequence[EncodedRow]
     examples: Sequence[Example]
     retain: Sequence[EncodedRow] | None = None
@@ -126,7 +122,6 @@ class ScoreContext:
 
     @property
     def met_needs(self) -> frozenset[str]:
-        """Inputs of weightings that are available."""
         return met_needs(
             scorer=all(row.scores is not None for row in self.tokens),
             labels=all(row.token_labels is not None for row in self.encoded),
@@ -190,12 +185,10 @@ def scored_weightings(noun_finder: str = SIMPLE_NOUNS) -> dict[str, Weighting]:
 
 
 def available(there: Collection[str]) -> list[str]:
-    """Return the names of the scores whose inputs are available."""
     return [name for name, weighting in scored_weightings().items() if not _missing(weighting, there)]
 
 
 def check_scores(names: Iterable[str], there: Collection[str]) -> None:
-    """Check that scores can be computed."""
     every = scored_weightings()
     for name in names:
         for need in _missing(lookup("score", name, every), there):

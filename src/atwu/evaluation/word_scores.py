@@ -26,7 +26,6 @@ class WordScore:
 
     text: str
     start: int
-    """First character in the answer."""
     end: int
     """One past the last character."""
     score: float | None

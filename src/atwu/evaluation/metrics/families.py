@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 WRONG_OPTIONS = 3
 EXAMPLES = 3
-"""In-context examples of the in-context family."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,6 @@ class JudgeScores(JudgedMetric):
                 yield split, "J_W", worst, [[*row, *shown] for row, shown in zip(plain, in_context, strict=True)]
 
     def _claims(self, split: str, prompts: list[list[Prompt]]) -> list[Claims]:
-        """Return the answers to each row's prompts."""
         rows = zip(self.session.sets[split], prompts, strict=True)
         return [[claim(row, self.session.answer(prompt)) for prompt in asked] for row, asked in rows]
 
@@ -191,7 +190,6 @@ class JudgeScores(JudgedMetric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive FQ, RD and UQ in percent, relative to the original model."""
         this, original = sides.this, sides.original
         if original is None:
             return
@@ -206,7 +204,6 @@ class JudgeScores(JudgedMetric):
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
-        """Warn if in-context examples already reduce the original model's score."""
         values = {} if original is None else original.sets.get(FORGET, {})
         plain, in_context = (values[name].value if name in values else None for name in ("J_P", "J_ICR"))
         if plain and in_context is not None and in_context < MIN_ICR_SHARE * plain:

@@ -130,7 +130,6 @@ def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
 
 
 def score_column(attack: str, formula: Callable[..., Any]) -> Column:
-    """Return the column of a membership score, an input of the attack AUC."""
     return Column(
         f"mia_{attack}",
         formula,
@@ -197,7 +196,6 @@ class Membership(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive the AUC of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
         other = sides.retain_only
         for metric in _attacks(sides.this):
             used = (FORGET, metric), (HOLDOUT, metric)

@@ -142,10 +142,8 @@ class Memorization(Metric):
 
 
 def row_extraction_strength(row: TokenRow, *, floor: bool = False) -> float | None:
-    """Return the extraction strength of a row; None if its answer has no tokens."""
     return extraction_strength(row.predictions[row.content], row.targets[row.content], floor=floor)
 
 
 def row_exact_memorization(row: TokenRow) -> float | None:
-    """Return the exact memorization of a row; None if its answer has no tokens."""
     return exact_memorization(row.predictions[row.content], row.targets[row.content])

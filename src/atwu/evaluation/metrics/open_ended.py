@@ -60,7 +60,6 @@ def ngram_entropy(tokens: Sequence[str], n: int) -> float:
 
 
 def open_words(text: str) -> int:
-    """Number of words of an answer, separated by white space."""
     return len(text.split())
 
 
@@ -189,7 +188,6 @@ class OpenEnded(Metric):
         return {INSTRUCTIONS: tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)}
 
     def prepare(self) -> None:
-        """Answer the instructions, with a larger limit than other answers."""
         rows = self.session.sets[INSTRUCTIONS]
         prompts = [Prompt(row.messages) for row in rows]
         answers = self.session.generate(

@@ -133,7 +133,6 @@ class Rwku(ProbeMetric):
             require("rouge", extra="rwku")
 
     def prepare(self) -> None:
-        """Answer the probes; each flavour has its own decoding."""
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
             said = self.answer_probes(_KINDS, DECODING[flavour], label=f"rwku {flavour}")

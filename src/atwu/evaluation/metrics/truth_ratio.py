@@ -223,7 +223,6 @@ class TruthRatio(Metric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        """Derive model utility over the retain sets, and forget quality against the retain-only model."""
         parts: list[tuple[str, str]] = []
         for split in sides.this.rows:
             probability = "probability" if split == RETAIN else "probability_with_options"

@@ -90,7 +90,6 @@ class UnlearningDepth(Metric):
     )
 
     def read(self) -> None:
-        """Check the reference models, and find the rows with key tokens."""
         from atwu.modeling.load import load_config
 
         models = self.session.reference_models
@@ -108,7 +107,6 @@ class UnlearningDepth(Metric):
         self._rows = {place: row for place, row in enumerate(counted) if row is not None}
 
     def prepare(self) -> None:
-        """Patch the original model with states of the unlearned and of the retain-only model."""
         from atwu.evaluation.activation_patching import layer_outputs, patched_drops
         from atwu.modeling.load import load_model
 
@@ -154,6 +152,5 @@ class UnlearningDepth(Metric):
 
 
 def _shape(config: Any) -> tuple[int, int]:
-    """Return the number of decoder layers and the hidden size."""
     text = config.get_text_config()
     return text.num_hidden_layers, text.hidden_size

@@ -120,7 +120,6 @@ class WeightAttack(JudgedMetric):
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the columns of extraction strength and J_P under attacks, and of their recovery."""
     recorded = [
         Column(
             f"{name}@{attack}",
