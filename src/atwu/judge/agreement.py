@@ -26,8 +26,6 @@ Split = Literal["dev", "test"]
 
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
-    """A claim with its human verdict."""
-
     claim: Claim
     label: bool
     kind: str

@@ -65,7 +65,6 @@ class Asker:
         self.usage = Usage(self.budget.prices)
 
     def with_new_counters(self) -> Asker:
-        """Return an asker with the same model, cache and budget, and new counters."""
         fresh = copy.copy(self)
         fresh.usage = Usage(self.budget.prices)
         return fresh
@@ -149,7 +148,6 @@ class _AskedRequests(Generic[_T]):
         return [answers[request] for request in self._requests]
 
     def send(self, requests: Sequence[ChatRequest], description: str) -> None:
-        """Send requests, as far as the budget allows."""
         if not requests:
             return
         asker = self._asker

@@ -66,7 +66,6 @@ def text_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: ChatRequest) -> int:
-    """Estimate the number of tokens of a conversation."""
     return sum(text_tokens(message.content) + TOKENS_PER_TURN for message in request.messages)
 
 

@@ -16,8 +16,6 @@ CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One conversation to answer."""
-
     messages: tuple[Message, ...]
     max_tokens: int
     temperature: float = 0.0
@@ -71,8 +69,6 @@ class ChatModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A system prompt and a template of the user's turn."""
-
     version: str
     system: str
     template: str

@@ -21,8 +21,6 @@ def _judge_option(default: Any, help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """Judge model, server and price."""
-
     judge: str = _judge_option(
         "offline",
         "offline (rules, no model), openai:MODEL (any OpenAI-compatible server), or local:FOLDER (a transformers model).",
@@ -47,7 +45,6 @@ class JudgeOptions:
 
     @property
     def prices(self) -> Prices | None:
-        """Prices from --judge-price; None without it."""
         from atwu.judge.budget import Prices
 
         if self.judge_price is None:
@@ -63,15 +60,12 @@ class JudgeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedJudgeOptions(JudgeOptions):
-    """Judge options of commands that can estimate the cost."""
-
     estimate: bool = _judge_option(
         False, "Print the number of calls, the tokens and the price, and exit without sending any."
     )
 
 
 def open_judge(options: JudgeOptions) -> Judge:
-    """Return the offline judge, or one that prompts a chat model."""
     if options.judge == "offline":
         check_offline(options)
         from atwu.judge.offline import OfflineJudge

@@ -43,8 +43,6 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of a server, and its key."""
-
     url: str
     key_name: str
     key: str | None = field(repr=False)
@@ -89,8 +87,6 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """An attempt without a usable reply."""
-
     message: str
     retry: bool = True
     """Whether another attempt may help."""

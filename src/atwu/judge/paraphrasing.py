@@ -39,7 +39,6 @@ class ParaphrasedRows:
 
     rows: tuple[Example, ...]
     kept: int
-    """New paraphrases of all rows."""
     rejected: Mapping[str, int]
     incomplete: int
     """Rows with fewer new paraphrases than requested."""

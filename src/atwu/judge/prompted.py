@@ -81,7 +81,6 @@ def clean_answer(text: str) -> str:
 
 
 def without_header(text: str) -> str:
-    """Strip a text and remove a leading `assistant` header."""
     text = text.strip()
     header = _HEADER.match(text)
     return text[header.end() :].strip() if header else text

@@ -39,8 +39,6 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A judge's ratings of two answers."""
-
     first: float | None
     """Rating from 1 to 10; None: unscored."""
     second: float | None

@@ -85,7 +85,6 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
 
 
 def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return the word ranges of the texts marked by the row."""
     spans: set[tuple[int, int]] = set()
     for text in given:
         sought = [word for word in words_of(text) if word.text not in PASSED_OVER] or words_of(text)

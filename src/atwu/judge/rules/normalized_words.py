@@ -33,8 +33,6 @@ _TITLES_AND_INITIALS = re.compile(r"\b(?:[A-Za-z]|Mrs?|Ms|Dr|St|Prof|Univ|No|MS|
 
 
 class Word(NamedTuple):
-    """One word of a text."""
-
     text: str
     """Text without case, accents and apostrophes."""
     stem: str
@@ -82,7 +80,6 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 @lru_cache(maxsize=16384)
 def stems_of(text: str) -> frozenset[str]:
-    """Return the stems of the content words of a text."""
     return frozenset(word.stem for word in words_of(text) if not word.function)
 
 

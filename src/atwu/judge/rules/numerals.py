@@ -184,6 +184,5 @@ def match_number_format(text: str, reference: str) -> str:
 
 
 def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
-    """Return whether two amounts in different units are equal."""
     sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
     return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]
