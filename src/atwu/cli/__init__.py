@@ -6,7 +6,6 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `atwu` command."""
     from atwu._interrupts import install_handlers
     from atwu._program import set_program
 

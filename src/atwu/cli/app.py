@@ -54,7 +54,6 @@ COMMANDS = {
 RESUMABLE = frozenset(
     ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence"]
 )
-"""Commands that resume an interrupted run."""
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""
 _LONGEST = 600

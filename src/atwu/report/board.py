@@ -55,8 +55,6 @@ class StudyFacts:
 @with_config(STRICT)
 @dataclass(frozen=True)
 class BoardStudy:
-    """One study of the board."""
-
     facts: StudyFacts
     results: Mapping[str, EvalResult]
     """`original`, `retain-only` or label -> mean over seeds."""

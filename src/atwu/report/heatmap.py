@@ -131,7 +131,6 @@ def score_rows(
 
 
 def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
-    """Merge the scores of several models on the same rows."""
     return [
         replace(rows[0], words={label: words for row in rows for label, words in row.words.items()})
         for rows in zip(*parts, strict=True)
@@ -203,7 +202,6 @@ def _shown(piece: Piece, *, coloured: bool, dark: bool) -> Text:
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
-    """One or two lines that explain the marks."""
     annotated = any(row.forget_spans is not None for row in rows)
     legend = Text()
     if coloured:

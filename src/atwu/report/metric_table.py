@@ -96,7 +96,6 @@ _HEADS: dict[MetricKey, str] = {
 
 
 def metric_label(key: MetricKey) -> str:
-    """Return set and metric in words."""
     split, metric = key
     return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
 
@@ -178,8 +177,6 @@ def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Header of a metric."""
-
     key: MetricKey
     name: str
     direction: Direction
@@ -199,8 +196,6 @@ class Head:
 
 @dataclass(frozen=True)
 class Table:
-    """Some metrics of some models."""
-
     frame: pd.DataFrame
     """Numbers of these metrics, as made by `table_of`."""
     keys: list[MetricKey]
@@ -226,7 +221,6 @@ class Table:
 
     @cached_property
     def heads(self) -> list[Head]:
-        """One header per metric."""
         found: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
         heads = []
         for key in self.keys:
@@ -246,12 +240,7 @@ class Table:
         return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
-        """Notes needed to read the table, one sentence each without full stop.
-
-        Args:
-            marks: what the marks look like.
-            intervals: whether the cells show intervals and standard deviations.
-        """
+        """Notes needed to read the table, one sentence each without full stop; `marks`: what the marks look like."""
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if intervals else ""))

@@ -38,8 +38,6 @@ NO_BUDGET = "not stated"
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run: an unlearned and evaluated model."""
-
     label: str
     """Name in tables; equal for runs that differ only in their seed."""
     seed: int | None
@@ -129,7 +127,6 @@ class Records:
 
 
 def report_table(records: Records) -> Table:
-    """Return the headline table of a report."""
     return records.table.only(headline_metrics(records))
 
 

@@ -48,8 +48,6 @@ _STYLE = Path(__file__).with_name("report.mplstyle")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Style of one label in all figures."""
-
     label: str
     colour: str
     marker: str
@@ -77,7 +75,6 @@ class Series:
 
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
-    """Return the style of every label and reference."""
     found = {
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
         for role in REFERENCE_MODELS

@@ -30,7 +30,6 @@ def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
 
 
 def facts(records: Records) -> list[tuple[str, str]]:
-    """Return key numbers of the evaluation."""
     results = [run.result for run in records.runs]
     seeds = [seeds_of(records.results[label]) for label in records.labels]
     frame = records.table.frame
@@ -47,7 +46,6 @@ def facts(records: Records) -> list[tuple[str, str]]:
 
 
 def summary(records: Records, *, focus: str) -> Markup:
-    """Return the paragraph, escaped."""
     return Markup(" ").join(_sentences(records, focus))
 
 
