@@ -152,8 +152,6 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 class InProcessExecutor(Executor):
-    """Runs each task in this process when it is submitted."""
-
     slots = 1
 
     def __init__(self, *, threads: int | None = None) -> None:

@@ -239,7 +239,6 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
 
 
 def drop_weights(folder: Path) -> None:
-    """Delete the weights of a run and keep all other files."""
     for file in folder.glob("*.safetensors*"):
         if file.name.startswith(("model", "adapter")):
             os.unlink(file)

@@ -60,8 +60,6 @@ _MAX_RETAIN_INCREASE = Option("max_retain_increase", float, MAX_RETAIN_INCREASE,
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Result of an export."""
-
     model: Path
     """Path for `--model`."""
     verdict: RequestVerdict

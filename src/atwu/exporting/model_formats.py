@@ -124,7 +124,6 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
-    """Convert a saved model to GGUF with a type of llama.cpp."""
     written = CONVERTED.get(kind.upper())
     first = path if written else path.with_suffix(".f32.gguf")
     script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile", str(first)]

@@ -64,12 +64,9 @@ SearchPoint = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """One finished trial of the budget."""
-
     number: int
     point: SearchPoint
     value: float | None
-    """The objective; None if it was pruned."""
     seconds: float = 0.0
     forget: float | None = None
     retain: float | None = None

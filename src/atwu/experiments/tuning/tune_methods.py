@@ -287,12 +287,10 @@ def tune_methods(
 
 
 def layer_count(models: Models) -> int:
-    """Number of decoder layers of the original model."""
     return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
 
 
 def search_setting(search: Search, context: RunContext, executor: Executor, *, folder: Path, say: Say) -> SearchResult:
-    """Run a checked search in the context of its setting."""
     return run_search(
         search,
         partial(compute_objective, search, context),
