@@ -81,7 +81,6 @@ class AdaptiveController(TrainerCallback):
 
     Args:
         trainer: the trainer, whose learning rate and weights are changed.
-        evaluations: measures the model.
         every: optimizer steps between two evaluation steps.
         adapt: change the learning rate; only used with `stop`.
         stop: end training at the goal, and roll back above the limit.
@@ -119,20 +118,17 @@ class AdaptiveController(TrainerCallback):
 
     @property
     def history(self) -> list[EvaluationRecord]:
-        """All evaluations so far."""
         return self.evaluations.history
 
     # Training
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate the original model."""
         if self.stop:
             self._check_seconds = self.evaluations.estimate_check_seconds()
         if not self.history:
             self._keep(self._evaluate(state.global_step))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate, and decide how training continues."""
         if state.global_step % self.every:
             return
         measured = self._evaluate(state.global_step)
@@ -306,7 +302,6 @@ class AdaptiveController(TrainerCallback):
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     def _evaluate(self, step: int) -> EvaluationRecord:
-        """Measure the model, and say how far it is."""
         measured, known = self.evaluations.measure(step), ""
         if self.stop and self.adapt:
             rows = self.evaluations.known_rows()
@@ -382,13 +377,11 @@ class AdaptiveController(TrainerCallback):
     # Checkpoints
 
     def save(self, folder: str | Path) -> None:
-        """Write the state into a checkpoint."""
         self._weights.save(Path(folder))
         state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
-        """Read the state from a checkpoint."""
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks

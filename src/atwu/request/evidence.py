@@ -39,16 +39,12 @@ MARKS = {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}
 
 @dataclass(frozen=True, slots=True)
 class ForgetRow:
-    """One forget row."""
-
     question: str
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """The request."""
-
     about: str | None
     prepared_at: str
     forget: RowsUsed
@@ -57,13 +53,10 @@ class RequestSummary:
     retain: RowsUsed | None
     holdout: RowsUsed
     forget_rows: tuple[ForgetRow, ...] = ()
-    """The forget rows, if they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSummary:
-    """The training run."""
-
     method: str
     components: Mapping[str, str]
     """Forget loss, weighting, retain loss."""
@@ -72,7 +65,6 @@ class TrainingSummary:
     started_at: str
     steps: int
     kept_step: int
-    """Step whose weights the run left."""
     rollbacks: int
     seconds: float
     """Duration of training in the process that finished it."""
@@ -81,16 +73,12 @@ class TrainingSummary:
 
 @dataclass(frozen=True, slots=True)
 class VerdictSummary:
-    """The verdict of the request."""
-
     outcome: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdReport:
-    """The thresholds with their results."""
-
     name: str
     sha256: str
     text: str
@@ -107,8 +95,6 @@ class ThresholdReport:
 
 @dataclass(frozen=True, slots=True)
 class AttackMetric:
-    """One metric of an attack."""
-
     name: str
     definition: str
     value: float | None
@@ -144,14 +130,11 @@ class LaterCheck:
     """Another request of the ledger, measured again after a later request."""
 
     after_request: int
-    """Number of the later request."""
     check: RegressionCheck
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """The ledger of the request."""
-
     request_number: int
     requests_total: int
     """Number of requests in the ledger by now."""
@@ -162,8 +145,6 @@ class LedgerSummary:
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence of one request."""
-
     created_at: str
     """Time of this evidence: UTC, ISO 8601."""
     request: RequestSummary
@@ -175,7 +156,6 @@ class Evidence:
     model_after: Weights
     ledger: LedgerSummary | None
     warnings: tuple[str, ...]
-    """Warnings of the evaluations."""
     limitations: tuple[str, ...]
     """What the evidence does not show."""
     versions: Mapping[str, str]
@@ -236,7 +216,6 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
 
 
 def threshold_outcome(checked: ThresholdResult) -> str:
-    """Return the result of a threshold in a few words."""
     if checked.passed is None:
         return MISSING
     if not checked.passed:
@@ -245,7 +224,6 @@ def threshold_outcome(checked: ThresholdResult) -> str:
 
 
 def summary_text(evidence: Evidence) -> str:
-    """Return the summary, the first paragraph of the page."""
     results = evidence.thresholds.results
     counts = {
         word: sum(threshold_outcome(each) == word for each in results) for word in (PASSED, UNSURE, FAILED, MISSING)
@@ -287,7 +265,6 @@ def metric_name(name: str) -> str:
 
 
 def definition(name: str) -> str:
-    """Return the definition of a metric."""
     split, _, metric = name.partition(".")
     return _spelled(metric_definition(metric, split) or "")
 
@@ -298,12 +275,10 @@ def shown_limit(checked: ThresholdResult, holdout: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    """Spell out short names of metrics in a text."""
     return _SHORT.sub(lambda found: SPELLED[found[0]], text)
 
 
 def format_figure(value: float | None) -> str:
-    """Return a number to read."""
     if value is None:
         return "–"
     return (

@@ -39,13 +39,7 @@ class MissingInputError(AtwuError):
 
 
 class EvidenceSession:
-    """A finished request and the thresholds to check.
-
-    Args:
-        run: folder of its run.
-        thresholds: YAML of thresholds; by default those recorded with the request.
-        device: device for measurements.
-        say: receives one line of plain text per stage.
+    """A finished request and the thresholds to check; the arguments are those of `atwu.request.collect_evidence.gather`.
 
     Raises:
         FileNotFoundError, ValueError: there is no such run, it has no verdict, or its weights were changed.

@@ -32,8 +32,6 @@ HISTORY_SCHEMA: Final = "atwu.history/2"
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """Measurements of one evaluation during training."""
-
     step: int
     probability: float
     """Mean `key_token_probability` of the forget rows, as written or with other prompts, whichever is higher."""
@@ -56,7 +54,6 @@ class TrainingHistory:
     eval_steps: tuple[EvaluationRecord, ...]
     """All evaluations in order; the file format fixes the name."""
     kept_step: int
-    """Step whose weights the run ended with."""
     rollbacks: int
     retain_loss_increase: float | None
     """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
@@ -90,12 +87,9 @@ class ControllerGoals:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRows:
-    """Encoded rows that evaluation steps measure."""
-
     forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
     """Forget rows as written, and with other prompts."""
     retain: tuple[Sequence[EncodedRow], ...]
-    """Sets of retained data."""
     answers: AnswerCheck
     """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
 
@@ -108,15 +102,12 @@ class GoalEvaluations:
         self.history: list[EvaluationRecord] = []
 
     def measure(self, step: int) -> EvaluationRecord:
-        """Measure the model as it is now."""
         return self._from_first_process(lambda: self._measure(step))
 
     def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
-        """Return what greedy answers still state (`AnswerCheck.find_leak`)."""
         return self._check_answers(lambda model: self.rows.answers.find_leak(model, at_most=at_most, first=first))
 
     def likely_facts(self) -> int:
-        """Return how many facts are likely in some form (`AnswerCheck.likely_facts`)."""
         return self._check_answers(self.rows.answers.likely_facts)
 
     def estimate_check_seconds(self) -> float:

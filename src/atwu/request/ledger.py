@@ -31,7 +31,6 @@ from atwu.request.verdict_metrics import DECISIVE_METRICS, MIN_CHANGE, SET_NAMES
 LEDGER_SCHEMA: Final = "atwu.ledger/2"
 GENERAL_NAME = "general.jsonl"
 CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
-"""Outcomes of the check of an earlier request."""
 HEAD = f"{'':<48}" + "".join(f"{name:>6}" for name in ("before", "after", "now", "limit"))
 """Header of the lines of `RegressionCheck.text`."""
 
@@ -82,7 +81,6 @@ class RegressionCheck:
 
     @property
     def came_back(self) -> bool:
-        """Whether its rows are known again."""
         return self.outcome == CAME_BACK
 
     @property
@@ -128,8 +126,6 @@ def recheck_outcome(lines: Sequence[CurrentScore]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsed:
-    """A model by name and fingerprint."""
-
     name: str
     """A path in the ledger is relative to it."""
     fingerprint: str
@@ -138,8 +134,6 @@ class ModelUsed:
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One finished request."""
-
     number: Annotated[int, Field(ge=1)]
     prepared_at: str
     """Time of preparation: UTC, ISO 8601."""
@@ -153,10 +147,8 @@ class Entry:
     model_after: ModelUsed
     """The model that it left; equal to `model_before` if there was nothing to forget."""
     outcome: str
-    """Outcome of its verdict."""
     reason: str
     thresholds_sha256: str
-    """Sha256 of its thresholds."""
     baseline: tuple[BaselineScore, ...]
     """Scores of its forget rows before and after."""
     regression_checks: tuple[RegressionCheck, ...]

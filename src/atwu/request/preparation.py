@@ -62,7 +62,6 @@ class PreparedRequest:
     before: EvalResult
     """Measurements of the original model."""
     sets: Mapping[str, Sequence[Example]]
-    """Sets that are measured."""
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
     record: RequestRecord
@@ -255,7 +254,6 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
 
 
 def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> PreparedRequest:
-    """Read a request that was begun."""
     record, generated = files.request(), files.rows("retain")
     kept = () if record.retain is None else request.retain_rows or generated or ()
     say(f"resuming the request prepared at {record.prepared_at}")
@@ -267,7 +265,6 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:
-    """Return the options of the run: the chosen and the given ones."""
     return {**{choice.name: choice.value for choice in choices}, **request.options}
 
 

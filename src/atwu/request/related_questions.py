@@ -226,7 +226,6 @@ def _nearest(kinds: Mapping[str, Sequence[tuple[str, bool]]], similarity: torch.
 
 @functools.cache
 def related_names() -> Mapping[str, Sequence[str]]:
-    """Return the shipped names by kind."""
     import atwu.data
 
     found: dict[str, list[str]] = read_yaml(Path(atwu.data.__file__).with_name("related_names.yaml"))
@@ -256,12 +255,10 @@ def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tenso
 
 
 def lower_words(text: str) -> set[str]:
-    """Return the words of a text in lower case."""
     return {word.lower() for word in WORD.findall(text)}
 
 
 def key_words(row: Example) -> set[str]:
-    """Return the words of the key tokens of an answer."""
     return {word for start, end in key_token_spans(row) for word in lower_words(row.answer[start:end])}
 
 

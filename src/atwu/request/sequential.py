@@ -54,8 +54,6 @@ from atwu.training.sharding import broadcast_from_main
 
 @dataclass(frozen=True, slots=True)
 class SequentialResult:
-    """Result of a request in a ledger."""
-
     entry: Entry
     outcome: UnlearnResult | None
     """None if the ledger already had this request."""
@@ -91,11 +89,8 @@ def unlearn_in_ledger(
 
     Args:
         ledger: folder of the ledger; a new or empty one is started.
-        forget: source of the forget rows.
         model: the original model, needed for the first request. Later requests start from the model of the last one.
-        loading: how the model is loaded.
         output: folder for the model; by default one in the ledger.
-        overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
         options: further arguments of `unlearn`. Retain rows that an earlier request removed are an error; `auto` leaves them
             out.
@@ -229,8 +224,6 @@ def recheck_requests(
     """Measure the forget rows of earlier requests, and the probability of the original answers to general questions.
 
     Args:
-        model: causal language model, on its device.
-        tokenizer: its fast tokenizer.
         earlier: the requests with their forget rows.
         general: answers of the original model to general questions; may be empty.
         reading: how these are tokenized.
