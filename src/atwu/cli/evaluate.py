@@ -126,6 +126,7 @@ class EvaluateCommand(NamesRows):
             return
         from atwu.evaluation.registry import (
             EvaluateConfig,
+            all_settings,
             check_inputs_used,
             check_installed,
             find_metric,
@@ -142,7 +143,8 @@ class EvaluateCommand(NamesRows):
         from atwu.report.terminal_tables import panel_table
 
         model = self._checked()
-        config = EvaluateConfig.from_flags(self.settings)
+        named_by = {setting.flag or setting.name: setting.name for setting in all_settings()}
+        config = EvaluateConfig(**{named_by[flag]: value for flag, value in self.settings.items()})
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(
             self.extra_retain or ()
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -235,7 +235,7 @@ class AnnotateCommand(_WritesRows):
         if asker:
             annotated = annotate_rows(rows, asker)
         else:
-            annotated = annotate_by_rule(rows, lambda row: key_token_spans(replace(row, forget_spans=None)))
+            annotated = annotate_by_rule(rows, key_token_spans)
         for row in annotated.rows[:PREVIEW_ROWS]:
             text = row.answer
             for start, end in reversed(row.forget_spans or ()):

@@ -136,12 +136,6 @@ class EvaluateConfig(SimpleNamespace):
             }
         )
 
-    @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
-        """Create a config from values by command line flag."""
-        names = {setting.flag or setting.name: setting.name for setting in all_settings()}
-        return cls(**{names[flag]: value for flag, value in flags.items()})
-
     @property
     def values(self) -> Mapping[str, Any]:
         return vars(self)

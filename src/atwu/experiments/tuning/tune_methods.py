@@ -205,7 +205,12 @@ def plan_tuning(
     for variant in variants:
         if transfer_to is not None and "learning_rate" in variant.options:
             raise ValueError(f"{variant.label} sets the learning rate, so there is none to transfer; leave it open.")
-        check_preset(there, variant.options)
+        for name, value in _for_preset({**there.training, **variant.options}).items():
+            if not isinstance(value, str | int | float | bool):
+                raise ValueError(
+                    f"{name} is {value!r} at {there.name}; a preset can only store numbers, texts, true and false. "
+                    f"Leave {name} out."
+                )
         _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", found)
         try:
             run_config(here, variant.method, variant.options, seed=found.seed)
@@ -347,16 +352,6 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         for name, value in search.run_options(best.point).items()
     }
     write_preset(preset, {"method": search.method, **_for_preset({**setting.training, **own})}, about)
-
-
-def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
-    """Check that a preset can store the shared options, before the first trial."""
-    for name, value in _for_preset({**setting.training, **options}).items():
-        if not isinstance(value, str | int | float | bool):
-            raise ValueError(
-                f"{name} is {value!r} at {setting.name}; a preset can only store numbers, texts, true and false. "
-                f"Leave {name} out."
-            )
 
 
 def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
