@@ -4,7 +4,7 @@ Reads study folders (`atwu study run`), folders of single runs with `eval.json` 
 `atwu evaluate`, and folders of result files, such as the stored results of a study. Runs that differ only in their seed
 share a label and are averaged. Runs shared by studies are counted once; a label with different runs in them gets the
 study's name as a prefix. Record files are validated against declared types; unknown keys are allowed, since other versions
-may write more, and files of schema /1 are converted when read.
+may write more.
 """
 
 from __future__ import annotations
