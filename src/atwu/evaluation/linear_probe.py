@@ -11,7 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from atwu._extras import require
 from atwu._files import versions
 from atwu._names import lookup
 from atwu._progress import progress_bar
+from atwu.benchmarks.base import LoadedRows
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
@@ -31,9 +32,6 @@ from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.layers import unwrap
 from atwu.modeling.modes import eval_mode
-
-if TYPE_CHECKING:
-    from atwu.benchmarks.base import LoadedRows
 
 logger = logging.getLogger(__name__)
 

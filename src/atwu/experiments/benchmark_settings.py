@@ -8,22 +8,21 @@ laptop; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the ATWU paper and sta
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, create_model
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
 from atwu.benchmarks.people.people_rows import SIZES
 from atwu.benchmarks.sources import OwnRows
+from atwu.evaluation.result import STRICT
 from atwu.methods.presets import settings_with_presets
 from atwu.report.metric_table import MetricKey
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
     known = {entry.name: entry for entry in dataclasses.fields(BenchmarkSetting)}
     for name in values:
         lookup("key of a setting", name, {**known, "like": None})
-    validated(dict(values), _written(), what="a setting")
+    validated(dict(values), _WRITTEN, what="a setting")
     if values.get("presets") is not None:
         lookup("setting with tuned values", values["presets"], dict.fromkeys(settings_with_presets()))
     setting = _setting(values)
@@ -168,23 +167,19 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
     return dataclasses.replace(base, **given)
 
 
-@functools.cache
-def _written() -> TypeAdapter[Any]:
-    """Return the adapter that validates a setting's fields in a file."""
-    from pydantic import ConfigDict, Field, TypeAdapter, create_model
-
-    rate = Annotated[float, Field(gt=0)]
-    kinds = typing.get_type_hints(BenchmarkSetting) | {
-        "like": str,
-        "seconds": Annotated[float, Field(ge=0)],
-        "objective": tuple[str, str],
-        "learning_rate": rate,
-        "learning_rates": tuple[rate, rate],
-        "first_rates": tuple[rate, ...],
-        **dict.fromkeys(("benchmark", "target"), str | dict[str, Any]),  # see `_plain`
-    }
-    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
-    return TypeAdapter(create_model("fields", __config__=ConfigDict(strict=True, allow_inf_nan=False), **fields))
+_RATE = Annotated[float, Field(gt=0)]
+_KINDS = typing.get_type_hints(BenchmarkSetting) | {
+    "like": str,
+    "seconds": Annotated[float, Field(ge=0)],
+    "objective": tuple[str, str],
+    "learning_rate": _RATE,
+    "learning_rates": tuple[_RATE, _RATE],
+    "first_rates": tuple[_RATE, ...],
+    **dict.fromkeys(("benchmark", "target"), str | dict[str, Any]),  # see `_plain`
+}
+"""Field of a setting in a file -> its type."""
+_FIELDS: Any = {name: (kind, None) for name, kind in _KINDS.items()}
+_WRITTEN = TypeAdapter(create_model("fields", __config__=STRICT, **_FIELDS))
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import general_text
+from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateColumn, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.stance import is_refusal, repeats_words
-
-if TYPE_CHECKING:
-    from atwu.data.schema import Example
 
 _READABLE = 0.6
 _STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
