@@ -16,11 +16,10 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.aggregate import overall
+from atwu.evaluation.aggregate import compared, overall
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.registry import find_metric
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -246,6 +245,6 @@ def merge_results(first: EvalResult, others: Sequence[EvalResult], original: Eva
         for split, values in other.rows.items():
             known = rows.get(split, values)
             rows[split] = dataclasses.replace(known, metrics={**values.metrics, **known.metrics})
-    numbers = ModelComparison(RowMetrics(rows), original=None if original is None else RowMetrics(original.rows))
     warnings = tuple(dict.fromkeys(text for each in (first, *others) for text in each.warnings))
-    return dataclasses.replace(first, sets=sets, rows=rows, overall=overall(numbers), warnings=warnings)
+    numbers = overall(compared(rows, original))
+    return dataclasses.replace(first, sets=sets, rows=rows, overall=numbers, warnings=warnings)

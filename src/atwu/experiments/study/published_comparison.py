@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 from scipy.stats import kendalltau
 
-from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.intervals import mean_of
 from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
@@ -79,14 +78,14 @@ def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orde
 
 def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
     """Paired over rows, and over the common seeds."""
-    estimate, (one, other) = None, records.paired(first, second)
     key, (split, theirs) = metric_key(metric, first), metric_key(metric, second)
-    if one and key == (split, theirs):
-        estimate = seed_differences(one, other, list(records.references.values())).get(key)
-    elif one:  # each label has its own score
-        pairs = [(RowMetrics(a.rows), RowMetrics(b.rows)) for a, b in zip(one, other, strict=True)]
+    if key == (split, theirs):
+        estimate = records.differences(first, second).get(key)
+    else:  # each label has its own score
+        both = zip(*records.paired(first, second), strict=True)
+        pairs = [(RowMetrics(a.rows), RowMetrics(b.rows)) for a, b in both]
         gaps = [ModelComparison.joint(np.subtract, (a, *key), (b, split, theirs))[0] for a, b in pairs]
-        estimate = mean_of(*gaps)
+        estimate = mean_of(*gaps) if gaps else None
     if estimate is None:
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))
