@@ -29,6 +29,9 @@ MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
 MAX_ESTIMATE_ERROR = 0.15
 """Largest relative error of an estimate (docs/requests.md)."""
+HOLES_OF_STEP, HOLES_OF_OUTPUT = 0.17, 4.7
+"""Holes of a default run, in multiples of what a step computes and of an output layer that is trained; fitted to runs of SmolLM2
+and Gemma 3 270M (docs/requests.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
 SCORER_PRIOR_ROWS = 100
@@ -129,7 +132,9 @@ def strategy_estimates(
         needed = memory(footprints[key], config, device=device)
         if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
             # The controller keeps the original and the best weights in main memory.
-            needed = dataclasses.replace(needed, copies=needed.copies + 2 * footprints[key].trained)
+            copies = needed.copies + 2 * footprints[key].trained
+            holes = HOLES_OF_STEP * needed.turning + HOLES_OF_OUTPUT * footprints[key].embedding * (not config.lora_r)
+            needed = dataclasses.replace(needed, copies=copies, holes=holes)
         yield StrategyEstimate(strategy, needed, free)
 
 

@@ -61,10 +61,12 @@ class Memory:
     """Maximum of activations plus gradients: activations are freed while gradients are created."""
     evaluation: float
     """Keys, values and logits during generation."""
+    holes: float = 0.0
+    """Freed memory that no later tensor fits, in long runs on a CPU (`keep_freed_memory`)."""
 
     @property
     def peak(self) -> float:
-        held = self.process + self.weights + self.copies + self.optimizer
+        held = self.process + self.weights + self.copies + self.optimizer + self.holes
         return held + max(self.turning, self.evaluation)
 
 
