@@ -30,8 +30,8 @@ MEMORY_MARGIN = 0.1
 MAX_ESTIMATE_ERROR = 0.15
 """Largest relative error of an estimate (docs/requests.md)."""
 HOLES_OF_STEP, HOLES_OF_OUTPUT = 0.17, 4.7
-"""Holes of a default run, in multiples of what a step computes and of an output layer that is trained; fitted to runs of SmolLM2
-and Gemma 3 270M (docs/requests.md)."""
+"""Holes of a default run, in multiples of what a step computes and of an output layer that is trained; fitted to runs
+(docs/requests.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
 SCORER_PRIOR_ROWS = 100
