@@ -220,7 +220,7 @@ def test_impossible_requests_are_rejected_before_the_model_is_measured(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("atwu.request.preparation.measured_sets", None)
+    monkeypatch.setattr("atwu.request.preparation.general_answers", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     done = run_here("unlearn", "--model", target, "--output", tmp_path / "out", *given, *more)

@@ -43,6 +43,7 @@ from atwu.request.measurement import (
     answers_after,
     answers_before,
     check_holdout,
+    general_answers,
     measure_model,
     measured_sets,
     untested,
@@ -134,7 +135,8 @@ def export(
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
-    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[HOLDOUT_SET], system=reading.system)
+    general = general_answers(model, tokenizer, given[FORGET], system=reading.system)
+    sets = measured_sets(given[FORGET], given[RETAIN], given[HOLDOUT_SET], general)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure_model(model, tokenizer, sets, reading, name="before export")
     by_unlearning = None

@@ -24,7 +24,7 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.ledger import rows_file
-from atwu.request.measurement import REQUEST_METRICS, Reading, measure_model, sets_of
+from atwu.request.measurement import REQUEST_METRICS, Reading, measure_model, measured_sets
 from atwu.request.request_folder import RequestFolder, without_texts
 from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
 from atwu.training.progress import Say, logged
@@ -129,7 +129,7 @@ class EvidenceSession:
         with contextlib.suppress(OSError, ValueError):
             found = load_rows(holdout.source).rows
             unseen = found if fingerprint(found) == holdout.fingerprint else ()
-        return sets_of(
+        return measured_sets(
             forget,
             retain or (),
             unseen,

@@ -39,32 +39,24 @@ class Reading:
     """Longest row in tokens."""
 
 
-def measured_sets(
-    model: Any,
-    tokenizer: Any,
-    forget: Sequence[Example],
-    retain: Sequence[Example],
-    holdout: Sequence[Example],
-    neighbours: Sequence[Example] = (),
-    *,
-    system: str | None,
-) -> dict[str, Sequence[Example]]:
-    """Return the sets on which two models are compared; the first model answers the general questions."""
+def general_answers(
+    model: Any, tokenizer: Any, forget: Sequence[Example], *, system: str | None
+) -> tuple[Example, ...]:
+    """Return general questions that name nothing of the forget rows, with the model's answers."""
     questions = (*general_questions("held"), *common_questions("held"))
-    general = self_generated_answers(
+    return self_generated_answers(
         model, tokenizer, questions, forget=forget, system=system, progress="general questions"
     )
-    return sets_of(forget, retain, holdout, general, neighbours)
 
 
-def sets_of(
+def measured_sets(
     forget: Sequence[Example],
     retain: Sequence[Example],
     holdout: Sequence[Example],
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
-    """Return the same sets from existing answers to the general questions."""
+    """Return the sets on which two models are compared."""
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),

@@ -36,7 +36,14 @@ from atwu.request.auto_settings import (
     method_choices,
     strategy_estimates,
 )
-from atwu.request.measurement import Reading, answers_before, check_holdout, measure_model, measured_sets, sets_of
+from atwu.request.measurement import (
+    Reading,
+    answers_before,
+    check_holdout,
+    general_answers,
+    measure_model,
+    measured_sets,
+)
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
 from atwu.request.retain_set import build_retain, check_no_overlap
@@ -142,7 +149,8 @@ def prepare(
             )
         generated = None if given else own_answers
         kept = request.retain_rows or own_answers
-    sets = measured_sets(network, tokenizer, request.rows, kept, request.holdout_rows, neighbours, system=config.system)
+    answers = general_answers(network, tokenizer, request.rows, system=config.system)
+    sets = measured_sets(request.rows, kept, request.holdout_rows, answers, neighbours)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if automatic:
@@ -260,7 +268,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     for choice in record.choices:
         say(f"  {choice}")
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
-    sets = sets_of(request.rows, kept, request.holdout_rows, general, neighbours)
+    sets = measured_sets(request.rows, kept, request.holdout_rows, general, neighbours)
     return PreparedRequest(files.result("before"), sets, generated, record)
 
 
