@@ -15,7 +15,8 @@ from atwu._file_reading import read_json
 from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 
 MANIFEST_NAME = "manifest.json"
-RECORD_NAME = "run.json"
+RECORD_NAME, LOG_NAME = "run.json", "log.jsonl"
+"""Files in the folder of a run."""
 
 logger = logging.getLogger(__name__)
 

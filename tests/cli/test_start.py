@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from atwu.cli.train_options import trainer_options
 from atwu.errors import UsageError
 from atwu.request.verdict import shorten
 
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "tofu-part"
 ASK = """
 import sys
 sys.argv = ["atwu", *{arguments!r}]
@@ -33,9 +35,11 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
     [
         (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib", "pandas")),
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
+        (["report", str(RECORDED)], ("torch", "transformers", "matplotlib")),
+        (["compare", str(RECORDED / "original.json"), str(RECORDED / "retain-only.json")], ("torch", "transformers")),
     ],
 )
-def test_the_method_tables_import_no_heavy_package(arguments, kept_out):
+def test_commands_that_only_read_import_no_heavy_package(arguments, kept_out):
     script = ASK.format(arguments=arguments, names=kept_out)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("imported:")

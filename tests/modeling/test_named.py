@@ -19,7 +19,6 @@ from atwu.errors import ModelFileError, UsageError
 from atwu.modeling import named_models as named
 from atwu.modeling.adapters import Lora, attach, quiet_peft
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.gguf_read import SOURCE_NAME
 from atwu.modeling.load import (
     base_of,
     check_model_name,
@@ -29,6 +28,7 @@ from atwu.modeling.load import (
     load_tokenizer,
     weight_bytes,
 )
+from atwu.modeling.model_files import SOURCE_NAME
 from atwu.modeling.named_models import model_source
 from tests.damage import damage
 

@@ -12,7 +12,7 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import EvalResult, format_number, row_id
-from atwu.evaluation.weight_trace import Trace, TracedRow
+from atwu.evaluation.trace import Trace, TracedRow
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.row_sections import answers, traced
 from atwu.report.page.summary_section import facts, leading_metric, ranking, summary

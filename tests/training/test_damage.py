@@ -13,11 +13,11 @@ import pytest
 from transformers import TrainerCallback
 
 from atwu import UnlearnConfig
-from atwu._manifest import MANIFEST_NAME
+from atwu._manifest import LOG_NAME, MANIFEST_NAME
 from atwu._manifest import damage as damaged_in
 from atwu.errors import DiskFullError
 from atwu.training.checkpoints import KEY_NAME, drop_damaged, last_checkpoint
-from atwu.training.run_folder import LOCK_NAME, LOG_NAME, STATE_NAME, RunFolder
+from atwu.training.run_folder import LOCK_NAME, STATE_NAME, RunFolder
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.damage import DAMAGES, damage, disk
 from tests.training.conftest import make_trainer

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import with_config
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._file_reading import read_declared, read_object
+from atwu._file_reading import read_object
 from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.score_auroc import score_auroc
-from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.weighting_scores import (
     SIMPLE_NOUNS,
     ScoreContext,
@@ -31,43 +29,6 @@ from atwu.evaluation.weighting_scores import (
     token_scores,
 )
 from atwu.evaluation.word_scores import word_scores
-
-TRACE_NAME = "trace.json"
-TRACE_SCHEMA: Final = "atwu.trace/1"
-
-
-@with_config(STRICT)
-@dataclass(frozen=True, slots=True)
-class TracedRow:
-    """Word scores of one row over the run."""
-
-    set: str
-    """`forget`, or `holdout` for a row that was never trained on."""
-    question: str
-    answer: str
-    forget_spans: tuple[tuple[int, int], ...] | None
-    words: tuple[tuple[int, int], ...]
-    """Character range of every word of `answer`."""
-    scores: tuple[tuple[float | None, ...], ...]
-    """One score per word for every traced step; None if no token overlaps the word."""
-
-
-@with_config(STRICT)
-@dataclass(frozen=True, slots=True)
-class Trace:
-    weighting: str
-    steps: tuple[int, ...]
-    """Optimizer steps at which weights were recorded; the first is 0."""
-    rows: tuple[TracedRow, ...]
-    auroc: Mapping[str, tuple[float | None, ...]]
-    """`forget` and `holdout` -> mean AUROC within rows for every traced step."""
-    seconds: float = 0.0
-    """Time spent on tracing; part of the run's training time."""
-    schema: Literal["atwu.trace/1"] = TRACE_SCHEMA
-
-
-def read_trace(path: str | Path) -> Trace:
-    return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 
 class WeightTrace(TrainerCallback):

@@ -32,7 +32,8 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.session import ReferenceModels
-from atwu.evaluation.weight_trace import TRACE_NAME, WeightTrace
+from atwu.evaluation.trace import TRACE_NAME
+from atwu.evaluation.weight_trace import WeightTrace
 from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task

@@ -15,15 +15,13 @@ from atwu._files import atomic_sibling, explain_full_disk, move, write_json
 from atwu._manifest import write_manifest
 from atwu.errors import ModelFileError
 from atwu.modeling.model_checks import check_complete, check_finite
-from atwu.modeling.model_files import explain_damage
+from atwu.modeling.model_files import SOURCE_NAME, explain_damage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-SOURCE_NAME = "source.json"
-"""File in a converted folder that records its source."""
 _ROPE_FACTORS = "rope_freqs.weight"
 """Tensor with divisors of the rotary frequencies."""
 _LLAMA3_ROPE = {

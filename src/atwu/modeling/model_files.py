@@ -26,6 +26,8 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+SOURCE_NAME = "source.json"
+"""File in a folder converted from a GGUF file that records its source."""
 
 _COUNTS = re.compile(r"num_hidden_layers|num_layers|n_layers?|num_attention_heads|num_key_value_heads|n_heads?")
 _MOST_PARTS = 10_000

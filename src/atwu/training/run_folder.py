@@ -25,10 +25,9 @@ from filelock import FileLock, Timeout
 
 from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
-from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
+from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.training.checkpoints import key_differences, last_checkpoint
 
-LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/2"
 STATE_NAME, LOCK_NAME = "state.json", "run.lock"
 REQUEST_FOLDER, VERDICT_NAME = "request", "verdict.json"

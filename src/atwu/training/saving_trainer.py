@@ -24,7 +24,7 @@ from transformers import Trainer
 
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, plain_modes, write_json, write_text
-from atwu._manifest import RECORD_NAME, write_manifest
+from atwu._manifest import LOG_NAME, RECORD_NAME, write_manifest
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft
 from atwu.modeling.device import machine, peak_memory
@@ -37,7 +37,7 @@ from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, lo
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
 from atwu.training.row_sets import RowSet
-from atwu.training.run_folder import LOG_NAME, RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
+from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.sharding import gathered, shard_model
 
 

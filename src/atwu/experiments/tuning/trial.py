@@ -20,7 +20,7 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
-from atwu._manifest import RECORD_NAME
+from atwu._manifest import LOG_NAME, RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.registry import find_metric
@@ -38,7 +38,7 @@ from atwu.experiments.experiment_run import (
 from atwu.experiments.study_models import Models, missing_requirement, models_identity, needs_preferred_answers
 from atwu.experiments.tuning.search import OBJECTIVES, FinishedTrial, Search, SearchPoint
 from atwu.report.metric_table import cell_of
-from atwu.training.run_folder import LOG_NAME, unfinished
+from atwu.training.run_folder import unfinished
 
 WINDOW = 5
 """Number of logged retain losses that are averaged before a run may be stopped."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import row_id
-from atwu.evaluation.weight_trace import Trace, TracedRow
+from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.curves import mask_note
 from atwu.report.report_records import Records
