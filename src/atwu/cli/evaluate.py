@@ -135,8 +135,9 @@ class EvaluateCommand(NamesRows):
 
         named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         wanted = "all" if self.everything or named == ["all"] else named
-        for name in () if wanted == "all" else wanted or ():  # a typo is answered before torch is imported
-            find_metric(name)
+        if wanted != "all":
+            for name in wanted or ():
+                find_metric(name)  # a typo is answered before torch is imported
         from atwu.benchmarks.base import evenly_spaced
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_noun_finder, check_system_prompt
