@@ -35,6 +35,7 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
     [
         (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib", "pandas")),
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
+        (["evidence", "--print-thresholds"], ("torch", "transformers")),
         (["report", str(RECORDED)], ("torch", "transformers", "matplotlib")),
         (["compare", str(RECORDED / "original.json"), str(RECORDED / "retain-only.json")], ("torch", "transformers")),
     ],

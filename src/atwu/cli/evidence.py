@@ -40,6 +40,13 @@ class EvidenceCommand:
     device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
+        from atwu.request.thresholds import shipped_text
+
+        if self.print_thresholds:
+            say(shipped_text().rstrip("\n"))
+            return
+        if self.run_folder is None:
+            raise UsageError("RUN is missing; give the folder of a finished run of atwu unlearn.")
         from atwu.request.collect_evidence import gather
         from atwu.request.evidence import (
             between,
@@ -49,13 +56,7 @@ class EvidenceCommand:
             summary_text,
             threshold_outcome,
         )
-        from atwu.request.thresholds import shipped_text
 
-        if self.print_thresholds:
-            say(shipped_text().rstrip("\n"))
-            return
-        if self.run_folder is None:
-            raise UsageError("RUN is missing; give the folder of a finished run of atwu unlearn.")
         page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
         if page.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON file gets the same name.")
