@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
-from torch import Tensor
 
 from atwu.data.arrays import FloatArray
+
+if TYPE_CHECKING:  # pages read scores, and need no torch
+    from torch import Tensor
 
 TokenValues: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
 """One number per token, shape (tokens,)."""
@@ -50,6 +50,8 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
     Returns:
         The area under the ROC curve; None if all labels are equal.
     """
+    from scipy.stats import rankdata
+
     values, positive = _checked(scores, labels)
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not (positives and negatives):
@@ -88,8 +90,10 @@ def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDAr
 
 def token_values(values: TokenValues, name: str) -> FloatArray:
     """Convert values to float64 on the CPU; NaN is an error."""
-    row = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-    if unknown := int(row.isnan().sum()):
-        raise ValueError(f"{unknown} of {len(row)} {name} are NaN; check the model they come from.")
-    array: FloatArray = row.numpy()
+    given: Any = values
+    array: FloatArray = np.asarray(
+        given.detach().cpu().double() if hasattr(given, "detach") else given, dtype=np.float64
+    )
+    if unknown := int(np.isnan(array).sum()):
+        raise ValueError(f"{unknown} of {len(array)} {name} are NaN; check the model they come from.")
     return array
