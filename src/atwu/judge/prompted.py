@@ -21,10 +21,15 @@ from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_r
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
+_WRAPPED = re.compile(r"<(\w+)>(.*?)</\1>|\\boxed\{(.*?)\}", re.DOTALL)
+"""A verdict in a tag or a box of LaTeX."""
 _LABEL = re.compile(r"\A\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)?", re.IGNORECASE)
 """What a reply without an object may say before YES or NO."""
 _FLAT = re.compile(r"\{[^{}]*\}")
-_PUNCTUATION = string.whitespace + string.punctuation
+_PUNCTUATION = string.whitespace + string.punctuation + "“”„‘’"
+_BEGINS = re.compile(r"\W*(yes|no|true|false)\s*[,.:;(–-](?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+"""The verdict of an object, with a reason behind it."""
+_EITHER = re.compile(r"\b(yes|no|true|false)\b", re.IGNORECASE)
 _STRAIGHT = str.maketrans("“”„", '"""')
 _WORDS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
 _PAIR = re.compile(r"""(\{\s*)?["']?verdict["']?\s*:\s*["']?(yes|no|true|false)\b""", re.IGNORECASE)
@@ -88,7 +93,7 @@ def without_header(text: str) -> str:
 
 def read_verdict(text: str) -> Verdict:
     """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply whose first line is the verdict alone."""
-    answer = _answer(text)
+    answer = _WRAPPED.sub(lambda found: found[2] or found[3] or "", _answer(text))
     first, _, rest = _LABEL.sub("", answer).strip(_PUNCTUATION).partition("\n")
     bare = _WORDS.get(first.strip(_PUNCTUATION).upper())
     if bare is not None and not _SAYS[not bare].search(rest):
@@ -100,12 +105,20 @@ def read_verdict(text: str) -> Verdict:
         if not any(brace for brace, _ in found) or len({word.upper() for _, word in found}) > 1:
             raise
         reply, around = {"verdict": found[0][1]}, answer[: answer.find("{")] + answer[answer.rfind("}") + 1 :]
-    while len(reply) == 1 and isinstance(inner := next(iter(reply.values())), dict):
-        reply = inner
+    reply = _with_verdict(reply)
     verdict = yes_or_no(reply.get("verdict"))
     if _SAYS[not verdict].search(around):
         raise ValueError("the words around the verdict contradict it")
     return Verdict(verdict, _reason(reply))
+
+
+def _with_verdict(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the one object with a verdict: the reply, or one inside it; names in lower case."""
+    named = {str(name).lower(): value for name, value in reply.items()}
+    if len(named) < len(reply):
+        raise ValueError("a JSON object that says two things")
+    inside = [value for value in named.values() if isinstance(value, dict)]
+    return named if "verdict" in named or len(inside) != 1 else _with_verdict(inside[0])
 
 
 def read_preference(text: str) -> Preference:
@@ -120,6 +133,8 @@ def yes_or_no(value: Any) -> bool:
         value = value[0]
     if isinstance(value, bool):
         return value
+    if isinstance(value, str) and (begins := _BEGINS.match(value)) and not _EITHER.search(begins["rest"]):
+        value = begins[1]
     found = _WORDS.get(value.strip(_PUNCTUATION).upper()) if isinstance(value, str) else None
     if found is None:
         raise ValueError("the verdict is neither YES nor NO")
