@@ -402,6 +402,7 @@ def of_gguf() -> Iterator[Damage]:
         "outputs renamed": lambda content: content.replace(b"output.weight", b"nothin.weight"),
         "output layer renamed": lambda content: content.replace(b"\0output.weight", b"\0nothin.weight"),
         "no epsilon": lambda content: content.replace(b"rms_epsilon", b"rms_nolispe"),
+        "no head_count": lambda content: content.replace(b"head_count", b"head_tnuoc"),
         "architecture unknown": lambda content: content.replace(b"llama", b"lamal"),
         "tokenizer unknown": lambda content: content.replace(b"gpt2", b"tpg2"),
         "no tokens": lambda content: content.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.nekots"),

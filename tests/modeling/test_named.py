@@ -159,10 +159,12 @@ def test_gguf_tensors_and_settings_that_transformers_does_not_read_are_rejected(
         with pytest.raises(ModelFileError, match=f"{path}.*{message}"):
             check_model_name(str(path))
         named._gguf.cache_clear()
-    path = write_llama(tmp_path / "small.gguf", scaling="none")
-    path.write_bytes(path.read_bytes().replace(b"rms_epsilon", b"rms_nolispe"))
-    with pytest.raises(ModelFileError, match=f"{path} gives no .*epsilon"):
-        check_model_name(str(path))
+    for name, other in ((b"rms_epsilon", b"rms_nolispe"), (b"head_count", b"head_tnuoc")):
+        path = write_llama(tmp_path / "small.gguf", scaling="none")
+        path.write_bytes(path.read_bytes().replace(name, other))
+        with pytest.raises(ModelFileError, match=f"{path} gives no .*{name.decode()}"):
+            check_model_name(str(path))
+        named._gguf.cache_clear()
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])

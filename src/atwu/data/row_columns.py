@@ -89,7 +89,8 @@ def mapped_record(obj: Mapping[str, Any], columns: Mapping[str, str], *, where: 
     for field, column in columns.items():
         if field in _REQUIRED and column not in named:
             raise ValueError(
-                f"{where}: there is no column {column!r} (columns {field}={column}); it has {', '.join(named)}."
+                f"{where}: there is no column {column!r} (columns {field}={column}); it has {', '.join(named)}. If only "
+                f"another file has such columns, write them behind its name: FILE:{field}={column}."
             )
     rest = {name: value for name, value in named.items() if name not in columns and name not in columns.values()}
     return rest | {field: named.get(column) for field, column in columns.items()}

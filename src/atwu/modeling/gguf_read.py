@@ -108,8 +108,10 @@ def _check_header(path: Path) -> None:
         raise ModelFileError(
             f"{path} has {size - end} bytes after its last tensor, so tensors are missing; download it again."
         )
-    if not any(name in named for name in ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")):
-        raise ModelFileError(f"{path} gives no attention.layer_norm_rms_epsilon; download it again.")
+    named.setdefault("attention.layer_norm_rms_epsilon", named.get("attention.layer_norm_epsilon"))
+    for name in ("embedding_length", "attention.head_count", "attention.layer_norm_rms_epsilon"):
+        if named.get(name) is None:
+            raise ModelFileError(f"{path} gives no {name}; download it again.")
     scaling = named.get("rope.scaling.type", "none")
     if scaling != "none" and named.get("architecture") != "gpt-oss":
         raise ModelFileError(
