@@ -38,6 +38,8 @@ from tests.commands import run_here
             {"lr_scheduler_type": "warmup_stable_decay"},
             "lr_scheduler_type warmup_stable_decay .*=None: .*num_decay_steps",
         ),
+        ({"optim": "admw_torch"}, "optim is 'admw_torch'; choose from adamw_torch, .* Did you mean 'adamw_torch'"),
+        ({"lr_scheduler_type": "linar"}, "lr_scheduler_type is 'linar'; choose from linear, .* Did you mean 'linear'"),
         ({"optim": "sgd", "optim_args": "momentum=no"}, "optim_args sets momentum='no', which is not a valid value"),
         ({"optim_args": "rank"}, "optim_args must be NAME=VALUE pairs .*'rank'"),
         (

@@ -22,7 +22,7 @@ from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.optimization import check_optimization
+from atwu.training.optimization import check_optimization, check_optimizer_names
 from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 
@@ -49,6 +49,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
                 "no checkpoints."
             )
         check_supported_args(self)
+        check_optimizer_names(self)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise transformers requires a GPU for bf16
         # transformers would disable the bar together with its own log lines

@@ -10,6 +10,18 @@ import torch
 from transformers import SchedulerType, TrainingArguments, get_scheduler, trainer_optimizer
 from transformers.training_args import OptimizerNames
 
+from atwu._names import did_you_mean
+
+
+def check_optimizer_names(config: TrainingArguments) -> None:
+    """Refuse an unknown optimizer or schedule by the name of its option, which transformers leaves out."""
+    for option, names in (("optim", OptimizerNames), ("lr_scheduler_type", SchedulerType)):
+        given, allowed = getattr(config, option), [each.value for each in names]
+        if given not in allowed:
+            raise ValueError(
+                f"{option} is {given!r}; choose from {', '.join(allowed)}.{did_you_mean(str(given), allowed)}"
+            )
+
 
 def check_optimization(config: TrainingArguments) -> None:
     if config.optim_args:
