@@ -106,7 +106,9 @@ class Encoder:
         self.tokenizer = tokenizer
         self.system = system
         self.max_length = max_length
-        self._limit = f"max_length is {max_length}; shorten the prompt, or raise max_length if the model has more positions."
+        self._limit = (
+            f"max_length is {max_length}; shorten the prompt, or raise max_length if the model has more positions."
+        )
         if own_limit:
             self._limit = f"the model has only {max_length} positions; shorten the prompt or use another model."
         added = tokenizer.added_tokens_decoder
