@@ -84,12 +84,19 @@ def test_a_prompt_without_an_answer_is_unscored_and_the_others_are_measured():
     )
 
 
-def test_an_answer_that_the_filter_cut_off_is_unscored():
-    cut = Reply(text="In Ke", filtered=True)
-    found, judge = measured(EndpointGenerator(Server(["Venn0"], cut)), invented_people(4, "a"))
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply(text="In Ke", filtered=True), "content filter cut the answer off"),
+        (Reply(text=""), "the reply is empty"),
+        (Reply(text=" \n"), "the reply is empty"),
+    ],
+)
+def test_a_reply_that_is_cut_off_by_the_filter_or_empty_is_unscored(reply, reason):
+    found, judge = measured(EndpointGenerator(Server(["Venn0"], reply)), invented_people(4, "a"))
     assert found.sets["forget"]["rouge_l_recall"].n == 3
-    assert all(claim.answer != "In Ke" for claim in judge.claims)
-    assert any("content filter cut the answer off" in warning for warning in found.warnings)
+    assert all(claim.answer.strip() not in ("In Ke", "") for claim in judge.claims)
+    assert any(reason in warning for warning in found.warnings)
 
 
 def test_the_reason_of_the_first_missing_verdict_is_a_warning():

@@ -242,8 +242,9 @@ class EndpointGenerator:
         """See `Generator.generate`. Token counts are those the server reports; a prompt without a reply gets its error."""
 
         def on_reply(index: int, reply: Reply) -> None:
-            if reply.text is None or reply.filtered:
-                error = reply.error or "the server's content filter cut the answer off"
+            if reply.text is None or not reply.text.strip() or reply.filtered:
+                cause = "the server's content filter cut the answer off" if reply.filtered else "the reply is empty"
+                error = reply.error or cause
                 on_done([(index, Generation("", reply.completion_tokens, error))])
                 return
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
