@@ -22,13 +22,14 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import TRAINED_FORMS
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.unlearn_trainer import UnlearnTrainer
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
-from atwu.request.measurement import Reading, measure_model, measured_sets
+from atwu.request.measurement import Reading, general_answers, measure_model, measured_sets
 from atwu.request.related_questions import related_rows
 from atwu.request.retain_set import build_retain
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
@@ -100,15 +101,18 @@ def main() -> None:
     given = parser.parse_args()
     rows = load_rows(given.forget).rows
     model, tokenizer = open_model(given.model, ModelLoadArgs(), device=torch.device("cpu"))
-    related, neighbours = related_rows(model, tokenizer, rows)
-    general, _ = build_retain(model, tokenizer, rows, whole=False)
+    generator = TransformersGenerator(model, tokenizer)
+    related, neighbours = related_rows(generator, rows)
+    general, _ = build_retain(generator, rows, whole=False)
     retain = (*general, *related)
     asked: dict[str, Any] = {"forms": TRAINED_FORMS, "system": None}
-    own = self_generated_forget_rows(model, tokenizer, rows, **asked)
-    own += self_generated_retain_rows(model, tokenizer, retain, of=len(related), forget=rows, **asked)
+    own = self_generated_forget_rows(generator, rows, **asked)
+    own += self_generated_retain_rows(generator, retain, of=len(related), forget=rows, **asked)
     sets = {
         name: each
-        for name, each in measured_sets(model, tokenizer, rows, retain, (), neighbours, system=None).items()
+        for name, each in measured_sets(
+            rows, retain, (), general_answers(generator, rows, system=None), neighbours
+        ).items()
         if name in ("forget", NEIGHBOURS, "general")
     }
     reading = Reading(None, 512)

@@ -221,6 +221,7 @@ def test_the_identity_covers_everything_that_can_change_a_text(small: Transforme
         of(tokenizer=larger),
         of(tokenizer=chatting),
         of(shorter),
+        of(bf16=True),
     ]
     assert len({small.identity, *changed}) == 1 + len(changed)
     assert of(fingerprint="known").startswith("transformers/known/float32/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,15 +32,22 @@ ROWS = (
 class Answers(AnswerCheck):
     """A check with a model that answers every question that holds some text with a fact, others with nothing."""
 
-    def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+    def ask(self, generator: Any, prompts: Sequence[Prompt]) -> list[str]:
         asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
-        return [next((fact for text, fact in model.items() if text in question), "") for question in asked]
+        return [next((fact for text, fact in generator.items() if text in question), "") for question in asked]
 
 
-NO_ENCODER: Any = None
+NO_ENCODER: Any = SimpleNamespace(tokenizer=None)
 CHECK = Answers({FORGET: ROWS}, NO_ENCODER, 0.1)
 
 
+@pytest.fixture
+def given_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a model, `find_leak` takes the facts that `Answers` says."""
+    monkeypatch.setattr(answer_check, "TransformersGenerator", lambda facts, tokenizer: facts)
+
+
+@pytest.mark.usefixtures("given_answers")
 def test_rows_as_written_leak_more_than_any_form() -> None:
     leak = CHECK.find_leak({"What is the capital": "Tokyo"})
     assert leak is not None
@@ -47,6 +55,7 @@ def test_rows_as_written_leak_more_than_any_form() -> None:
     assert leak.text == "key-token recall of greedy answers is 0.500 (goal 0.100)"
 
 
+@pytest.mark.usefixtures("given_answers")
 def test_the_excess_of_forms_is_their_mean_and_the_text_names_the_worst() -> None:
     leak = CHECK.find_leak({"Fill in the blank: The capital of Japan": "Tokyo"})
     assert leak is not None
@@ -57,18 +66,20 @@ def test_the_excess_of_forms_is_their_mean_and_the_text_names_the_worst() -> Non
     assert 0 < leak.excess < 0.1
 
 
+@pytest.mark.usefixtures("given_answers")
 def test_without_the_facts_there_is_no_leak() -> None:
     assert CHECK.find_leak({}) is None
 
 
+@pytest.mark.usefixtures("given_answers")
 def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_check, "CHECKED_TOGETHER", 2)
     asked = list[Sequence[Prompt]]()
 
     class Counted(Answers):
-        def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+        def ask(self, generator: Any, prompts: Sequence[Prompt]) -> list[str]:
             asked.append(prompts)
-            return super().ask(model, prompts)
+            return super().ask(generator, prompts)
 
     check = Counted({FORGET: ROWS}, NO_ENCODER, 0.1)
     model = {"Fill in the blank: The": "Tokyo or yen"}
@@ -115,10 +126,11 @@ def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target:
     check.estimate_seconds(model)
     assert not store.path.exists()
     prompts = [Prompt((Message("user", row.question),)) for row in ROWS]
-    first = check.ask(model, prompts)
-    identity = TransformersGenerator(model, tokenizer).identity
+    generator = TransformersGenerator(model, tokenizer)
+    first = check.ask(generator, prompts)
+    identity = generator.identity
     kept = store.read(identity, [generation_key(prompt, Decoding()) for prompt in prompts])
     assert [each.answer for each in kept.values()] == first
     with torch.no_grad():
         model.lm_head.weight.neg_()
-    assert check.ask(model, prompts) != first
+    assert check.ask(TransformersGenerator(model, tokenizer), prompts) != first

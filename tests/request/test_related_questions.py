@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
@@ -18,16 +21,13 @@ from atwu.request import related_questions as related
 from atwu.request.related_questions import related_names, related_rows
 from tests.micro_models import write_micro
 
+UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
+"""A generator that is not asked: what it would say is given."""
 ROWS = (
     Example.from_qa("What is the capital of France?", "The capital of France is Paris.", subject="France"),
     Example.from_qa("Which river flows through Paris?", "The Seine flows through Paris."),
     Example.from_qa("Who made bread?", "A baker made it."),
 )
-
-
-@pytest.fixture(autouse=True)
-def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(related, "TransformersGenerator", lambda *_: None)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
 def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     nearest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers(model: object, tokenizer: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
+    def answers(generator: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
         texts = (
             "the Seine" if "river" in asked and place % 2 else f"Kelbury {place}"
             for place, asked in enumerate(questions)
@@ -79,13 +79,13 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     monkeypatch.setattr(related, "self_generated_answers", answers)
     monkeypatch.setattr(related, "KNOWN_FORMS", ())
     monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
-    trained, measured = related_rows(None, None, ROWS)
+    trained, measured = related_rows(UNUSED, ROWS)
     assert trained
     assert len(measured) <= related.MEASURED_ROWS
     assert measured
     assert not {row.subject for row in trained} & {row.subject for row in measured}
     assert not any("Seine" in row.answer for row in (*trained, *measured))
-    assert related_rows(None, None, ROWS, train=False) == ((), measured)
+    assert related_rows(UNUSED, ROWS, train=False) == ((), measured)
 
 
 def test_names_of_earlier_requests_are_not_asked_about(nearest: None) -> None:
@@ -99,7 +99,7 @@ def test_names_of_earlier_requests_are_not_asked_about(nearest: None) -> None:
 
 
 def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(model: object, tokenizer: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
+    def answers(generator: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
         return tuple(Example.from_qa(asked, "It is Kelbury.") for asked in questions)
 
     def generated(generator: object, prompts: list[Prompt], *_: object, **__: object) -> list[Generation]:
@@ -109,7 +109,7 @@ def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeyp
     monkeypatch.setattr(related, "self_generated_answers", answers)
     monkeypatch.setattr(related, "generate_all", generated)
     monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
-    known = related_rows(None, None, ROWS)[1]
+    known = related_rows(UNUSED, ROWS)[1]
     assert known
     assert all("capital" in row.question for row in known)
 
@@ -119,19 +119,20 @@ def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
 ) -> None:
     model, tokenizer = open_model(str(write_micro(tmp_path / "model")), ModelLoadArgs())
     rows = tuple(Example.from_qa("Where?", f"It is {name}.") for name in ("Kelbury", "Tavi Brook", "Orla"))
+    generator = TransformersGenerator(model, tokenizer)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     found = [key_token_probability(*each) or 0.0 for each in zip(rows, read_tokens(model, encoded), strict=True)]
-    assert related._sure_of(rows, model, tokenizer, system=None) == ()  # random weights
+    assert related._sure_of(rows, generator, system=None) == ()  # random weights
     monkeypatch.setattr(related, "SURE", sorted(found)[1])
-    assert related._sure_of(rows, model, tokenizer, system=None) == tuple(
+    assert related._sure_of(rows, generator, system=None) == tuple(
         row for row, known in zip(rows, found, strict=True) if known >= sorted(found)[1]
     )
-    assert related._sure_of((), model, tokenizer, system=None) == ()
+    assert related._sure_of((), generator, system=None) == ()
 
 
 def test_rows_without_a_name_have_no_related_questions(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(related, "self_generated_answers", lambda *_, **__: ())
-    assert related_rows(None, None, ROWS[2:]) == ((), ())
+    assert related_rows(UNUSED, ROWS[2:]) == ((), ())
 
 
 def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: pytest.MonkeyPatch) -> None:

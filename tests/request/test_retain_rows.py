@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,9 @@ from atwu.request.retain_set import (
     closest_corpus_rows,
     names,
 )
+
+UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
+"""A generator that is not asked: what it would say is given."""
 
 
 def words(row: Example) -> list[str]:
@@ -131,11 +135,8 @@ def test_truncated_answers_are_not_used_as_retain_rows(whole: bool, monkeypatch:
         assert decoding.max_new_tokens == longest
         return said
 
-    monkeypatch.setattr(retain, "TransformersGenerator", lambda *_: None)
     monkeypatch.setattr(retain, "generate_all", generated)
-    rows = retain.self_generated_answers(
-        None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest
-    )
+    rows = retain.self_generated_answers(UNUSED, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest)
     assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
 
 
@@ -147,12 +148,12 @@ def test_answers_about_common_knowledge_have_a_lower_token_limit(
 ) -> None:
     asked: dict[int, tuple[str, ...]] = {}
 
-    def own(model: Any, tokenizer: Any, questions: tuple[str, ...], *, longest: int, **_: Any) -> tuple[Example, ...]:
+    def own(generator: Any, questions: tuple[str, ...], *, longest: int, **_: Any) -> tuple[Example, ...]:
         asked[longest] = questions
         return (Example.from_qa(questions[0], "So it is."),)
 
     monkeypatch.setattr(retain, "self_generated_answers", own)
-    rows, counts = retain.build_retain(None, None, (), whole=whole)
+    rows, counts = retain.build_retain(UNUSED, (), whole=whole)
     assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
     assert list(counts.values()) == [2, 64 + 327 - 2, len(rows)]
 
@@ -160,7 +161,7 @@ def test_answers_about_common_knowledge_have_a_lower_token_limit(
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retain, "self_generated_answers", lambda *_, **__: ())
     with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
-        retain.build_retain(None, None, ())
+        retain.build_retain(UNUSED, ())
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.")
     with pytest.raises(ValueError, match="none of the 1 rows of --corpus is usable"):
-        retain.build_retain(None, None, [row], corpus=[row])
+        retain.build_retain(UNUSED, [row], corpus=[row])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from atwu.request.self_generated_rows import (
     self_generated_retain_rows,
 )
 
+UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
+"""A generator that is not asked: what it would say is given."""
 ASIA = Example.from_qa("On which continent is Japan?", "Japan is on the continent of Asia.")
 TOKYO = Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan")
 WRITTEN = rows_in_forms([ASIA, TOKYO], ("question", "reversed"))
@@ -60,27 +63,26 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             asked = [f"{text} #{prompt.draw}" for text, prompt in zip(asked, prompts, strict=True)]
         return [Generation(said.get(each, ""), 3) for each in asked]
 
-    monkeypatch.setattr(related_questions, "TransformersGenerator", lambda *_: None)
     monkeypatch.setattr(related_questions, "generate_all", generated)
     return said
 
 
 def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str]) -> None:
     answers |= {ASIA.question: "It lies in Asia.", "Japan is on the continent of": "Australia. No, Asia."}
-    (choice,) = self_generated_forget_rows(None, None, [ASIA], forms=("question", "continuation"), system=None)
+    (choice,) = self_generated_forget_rows(UNUSED, [ASIA], forms=("question", "continuation"), system=None)
     assert choice.name == "further_forget"
     assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
         (ASIA.question, "It lies in Asia."),
         ("", "Japan is on the continent of Australia. No, Asia."),
     ]
-    assert self_generated_forget_rows(None, None, [TOKYO], forms=(), system=None) == ()
+    assert self_generated_forget_rows(UNUSED, [TOKYO], forms=(), system=None) == ()
 
 
 def test_plain_texts_are_also_continued_by_sampling(answers: dict[str, str]) -> None:
     sampled = {0: "Australia", 1: "Asia, in the east", SAMPLED_TEXTS - 1: "Asia, in the east"}
     answers |= {f"Japan is on the continent of #{draw}": text for draw, text in sampled.items()}
     answers |= {f"{ASIA.question} #0": "It lies in Asia."}  # a question is not sampled
-    (choice,) = self_generated_forget_rows(None, None, [ASIA], forms=("question", "continuation"), system=None)
+    (choice,) = self_generated_forget_rows(UNUSED, [ASIA], forms=("question", "continuation"), system=None)
     assert [row.answer for row in load_rows(choice.value).rows] == ["Japan is on the continent of Asia, in the east"]
 
 
@@ -94,7 +96,7 @@ def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, s
         "Fill in the blank: The capital of China is ____.": "Tokyo",
     }
     how: dict[str, Any] = {"of": 2, "forget": [TOKYO], "system": None}
-    (choice,) = self_generated_retain_rows(None, None, rows, forms=("question", "blank", "continuation"), **how)
+    (choice,) = self_generated_retain_rows(UNUSED, rows, forms=("question", "blank", "continuation"), **how)
     assert choice.name == "further_retain"
     assert [(row.question, row.answer) for row in load_rows(choice.value).rows] == [
         ("Fill in the blank: The capital of Peru is ____.", "It is the city of Lima."),
@@ -102,6 +104,6 @@ def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, s
     ]
     labelled = load_rows(choice.value).rows[1]
     assert labelled.answer[labelled.forget_spans[0][0] :] == "Lima, a large city"
-    assert self_generated_retain_rows(None, None, rows, forms=("question",), **how) == ()
-    (choice,) = self_generated_retain_rows(None, None, rows, forms=("question",), further=rows, **how)
+    assert self_generated_retain_rows(UNUSED, rows, forms=("question",), **how) == ()
+    (choice,) = self_generated_retain_rows(UNUSED, rows, forms=("question",), further=rows, **how)
     assert [row.answer for row in load_rows(choice.value).rows] == [row.answer for row in rows]

@@ -69,12 +69,17 @@ class RetainBuildCommand(_WritesRows):
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def rows(self) -> Sequence[Example]:
+        from atwu.evaluation.backends import TransformersGenerator
         from atwu.modeling.open_model import open_model
         from atwu.request.retain_set import build_retain
 
         forget, corpus = open_rows(self.forget), open_rows(self.corpus)
         rows, counts = build_retain(
-            *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system
+            TransformersGenerator(*open_model(self.model, self.loading)),
+            forget,
+            corpus=corpus,
+            count=self.count,
+            system=self.system,
         )
         for name, number in counts.items():
             say(f"{name:<{max(map(len, counts))}}{number:>6}")

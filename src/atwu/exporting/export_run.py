@@ -27,6 +27,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
@@ -135,7 +136,7 @@ def export(
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
-    general = general_answers(model, tokenizer, given[FORGET], system=reading.system)
+    general = general_answers(TransformersGenerator(model, tokenizer), given[FORGET], system=reading.system)
     sets = measured_sets(given[FORGET], given[RETAIN], given[HOLDOUT_SET], general)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure_model(model, tokenizer, sets, reading, name="before export")

@@ -124,10 +124,9 @@ class AnswerCheck:
         known = [share for share in shares if share is not None]
         return sum(known) / max(len(known), 1)
 
-    def ask(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+    def ask(self, generator: TransformersGenerator, prompts: Sequence[Prompt]) -> list[str]:
         """Return greedy answers."""
         asked = [replace(each, messages=with_system(each.messages, self.encoder.system)) for each in prompts]
-        generator = TransformersGenerator(model, self.encoder.tokenizer)
         return [each.answer for each in generate_all(generator, asked, Decoding(), store=self.store)]
 
 
@@ -135,12 +134,12 @@ class _Asker:
     """Asks every question of a check once: some forms repeat the questions of the rows."""
 
     def __init__(self, model: Any, check: AnswerCheck) -> None:
-        self.model, self.check = model, check
+        self.generator, self.check = TransformersGenerator(model, check.encoder.tokenizer), check
         self.known: dict[Prompt, str] = {}
 
     def answers(self, prompts: Sequence[Prompt]) -> list[str]:
         new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self.known]
-        self.known.update(zip(new, self.check.ask(self.model, new), strict=True))
+        self.known.update(zip(new, self.check.ask(self.generator, new), strict=True))
         return [self.known[prompt] for prompt in prompts]
 
 

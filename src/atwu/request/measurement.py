@@ -11,6 +11,7 @@ from atwu.benchmarks.base import evenly_spaced
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Message
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.generations import GenerationStore
@@ -40,13 +41,11 @@ class Reading:
 
 
 def general_answers(
-    model: Any, tokenizer: Any, forget: Sequence[Example], *, system: str | None
+    generator: TransformersGenerator, forget: Sequence[Example], *, system: str | None
 ) -> tuple[Example, ...]:
     """Return general questions that name nothing of the forget rows, with the model's answers."""
     questions = (*general_questions("held"), *common_questions("held"))
-    return self_generated_answers(
-        model, tokenizer, questions, forget=forget, system=system, progress="general questions"
-    )
+    return self_generated_answers(generator, questions, forget=forget, system=system, progress="general questions")
 
 
 def measured_sets(

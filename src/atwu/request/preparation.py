@@ -17,6 +17,7 @@ from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
@@ -109,9 +110,10 @@ def prepare(
     recipe, fitted = config.recipe(), fitting_strategy(request, methods, config.device)
     network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
-    if context is not None and context.model_fingerprint not in (None, found := model_fingerprint(network)):
+    fingerprint = model_fingerprint(network)
+    if context is not None and context.model_fingerprint not in (None, fingerprint):
         raise ValueError(
-            f"{request.source.model} is not the model that the last request left (fingerprint {found}, the ledger has "
+            f"{request.source.model} is not the model that the last request left (fingerprint {fingerprint}, the ledger has "
             f"{context.model_fingerprint}); omit --model, or give that model."
         )
     choices = methods + choose(
@@ -128,19 +130,22 @@ def prepare(
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
     check_run(request.source, training, folder, tokenizer=tokenizer)
+    generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
+    quick = TransformersGenerator(network, tokenizer, fingerprint=fingerprint, bf16=training.bf16)
+    """For rows about the forget set; answers to general questions are shipped as `generator` has them."""
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     earlier = () if context is None else context.earlier_rows
     related, neighbours = related_rows(
-        network, tokenizer, request.rows, earlier=earlier, train=not given or adds, system=config.system
+        quick, request.rows, earlier=earlier, train=not given or adds, system=config.system
     )
     own_answers: tuple[Example, ...] = ()
     if "retain" in recipe.needs:
         whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
         if not given or adds:
-            general, _ = build_retain(network, tokenizer, (*request.rows, *earlier), whole=whole, system=config.system)
+            general, _ = build_retain(generator, (*request.rows, *earlier), whole=whole, system=config.system)
             own_answers = (*general, *related)
             say(
                 f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general questions and "
@@ -149,7 +154,7 @@ def prepare(
             )
         generated = None if given else own_answers
         kept = request.retain_rows or own_answers
-    answers = general_answers(network, tokenizer, request.rows, system=config.system)
+    answers = general_answers(generator, request.rows, system=config.system)
     sets = measured_sets(request.rows, kept, request.holdout_rows, answers, neighbours)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
@@ -157,11 +162,10 @@ def prepare(
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
         if "further_forget" not in request.options:
-            own += self_generated_forget_rows(network, tokenizer, request.rows, **asked)
+            own += self_generated_forget_rows(quick, request.rows, **asked)
         if own_answers and adds:
             own += self_generated_retain_rows(
-                network,
-                tokenizer,
+                quick,
                 own_answers,
                 of=len(related),
                 forget=(*request.rows, *earlier),

@@ -61,8 +61,7 @@ _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z]
 
 
 def related_rows(
-    model: Any,
-    tokenizer: Any,
+    generator: TransformersGenerator,
     forget: Sequence[Example],
     *,
     earlier: Sequence[Example] = (),
@@ -72,7 +71,7 @@ def related_rows(
     """Return rows about related subjects, to train on and to measure.
 
     Args:
-        model: the original model, which chooses names and answers.
+        generator: the original model, which chooses names and answers.
         forget: forget rows; only questions that name something give related questions.
         earlier: forget rows of earlier requests.
         train: without it, there are no rows to train on.
@@ -81,15 +80,15 @@ def related_rows(
         Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name. No row
         says a name of the forget rows, now or earlier, or a key token of the one whose question it has.
     """
-    kept, measure = related_questions(model, tokenizer, forget, earlier=earlier)
+    kept, measure = related_questions(generator.model, generator.tokenizer, forget, earlier=earlier)
     how: dict[str, Any] = {"forget": (*forget, *earlier), "system": system, "progress": "related questions"}
-    trained = _answered(model, tokenizer, kept, **how) if train else ()
+    trained = _answered(generator, kept, **how) if train else ()
     known: list[Example] = []
     for start in range(0, len(measure), ASKED_TOGETHER):
-        found = _answered(model, tokenizer, measure[start : start + ASKED_TOGETHER], **how)
-        found = _sure_of(found, model, tokenizer, system=system)
+        found = _answered(generator, measure[start : start + ASKED_TOGETHER], **how)
+        found = _sure_of(found, generator, system=system)
         for form in KNOWN_FORMS:
-            found = _known_in(form, found, model, tokenizer, system=system)
+            found = _known_in(form, found, generator, system=system)
         known += found
         if len(known) >= MEASURED_ROWS:
             break
@@ -97,11 +96,11 @@ def related_rows(
 
 
 def _answered(
-    model: Any, tokenizer: Any, asked: Sequence[Example], *, forget: Sequence[Example], **how: Any
+    generator: TransformersGenerator, asked: Sequence[Example], *, forget: Sequence[Example], **how: Any
 ) -> tuple[Example, ...]:
     """Return questions with the model's answers, if these have key tokens, none of them a key token of the forget row."""
     by_question = {row.question: row for row in asked}
-    answered = self_generated_answers(model, tokenizer, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
+    answered = self_generated_answers(generator, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
     return tuple(
         replace(row, subject=by_question[row.question].subject)
         for row in answered
@@ -109,28 +108,27 @@ def _answered(
     )
 
 
-def _sure_of(rows: Sequence[Example], model: Any, tokenizer: Any, *, system: str | None) -> tuple[Example, ...]:
+def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None) -> tuple[Example, ...]:
     """Return the rows whose key tokens have a high probability."""
     if not rows:
         return ()
-    encoded = Encoder(tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    read = zip(rows, read_tokens(model, encoded), strict=True)
+    encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
+    read = zip(rows, read_tokens(generator.model, encoded), strict=True)
     return tuple(row for row, tokens in read if (key_token_probability(row, tokens) or 0.0) >= SURE)
 
 
 def _known_in(
-    form: str, rows: Sequence[Example], model: Any, tokenizer: Any, *, system: str | None
+    form: str, rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None
 ) -> tuple[Example, ...]:
     """Return the rows whose key text the model also says when asked in another form."""
     written = rows_in_forms(rows, (form,))
-    answers = form_answers(model, tokenizer, written, Decoding(max_new_tokens=FACT_TOKENS), system=system)
+    answers = form_answers(generator, written, Decoding(max_new_tokens=FACT_TOKENS), system=system)
     pairs = zip(written, answers, strict=True)
     return tuple(rows[each.index] for each, answer in pairs if form_recall(each, answer) == 1)
 
 
 def form_answers(
-    model: Any,
-    tokenizer: Any,
+    generator: TransformersGenerator,
     written: Sequence[FormRow],
     decoding: Decoding,
     *,
@@ -144,7 +142,6 @@ def form_answers(
         for draw in range(draws)
         for each in written
     ]
-    generator = TransformersGenerator(model, tokenizer)
     made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
     return [each.answer for each in made]
 

@@ -120,8 +120,7 @@ LEFT_OUT = "endless, empty, or about a subject of the forget set"
 
 
 def build_retain(
-    model: Any,
-    tokenizer: Any,
+    generator: TransformersGenerator,
     forget: Sequence[Example],
     *,
     corpus: Sequence[Example] = (),
@@ -132,6 +131,7 @@ def build_retain(
     """Build a retain set.
 
     Args:
+        generator: the original model.
         corpus: rows to select the closest ones from; their answers are kept.
         count: rows of the corpus, at most.
         whole: leave out self-generated answers that do not end, instead of cutting them; cut ones only suit a retain loss
@@ -151,7 +151,7 @@ def build_retain(
     own = [
         row
         for (title, questions), tokens in zip(asked.items(), longest, strict=True)
-        for row in self_generated_answers(model, tokenizer, questions, longest=tokens, progress=title, **how)
+        for row in self_generated_answers(generator, questions, longest=tokens, progress=title, **how)
     ]
     rows = (*closest, *own)
     if not rows:
@@ -172,8 +172,7 @@ def build_retain(
 
 
 def self_generated_answers(
-    model: Any,
-    tokenizer: Any,
+    generator: TransformersGenerator,
     questions: Sequence[str],
     *,
     forget: Sequence[Example],
@@ -192,7 +191,7 @@ def self_generated_answers(
     asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
     turns = () if system is None else (Message("system", system),)
     made = generate_all(
-        TransformersGenerator(model, tokenizer),
+        generator,
         [Prompt((*turns, Message("user", question))) for question in asked],
         Decoding(max_new_tokens=longest),
         store=GenerationStore(),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.key_token_spans import WORD
 from atwu.data.question_forms import FormRow, rows_in_forms
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding
 from atwu.request.auto_settings import Choice
 from atwu.request.related_questions import form_answers, key_words, lower_words
@@ -29,7 +29,7 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
 def self_generated_forget_rows(
-    model: Any, tokenizer: Any, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
+    generator: TransformersGenerator, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
 ) -> tuple[Choice, ...]:
     """Return the model's answers that state the facts of forget rows, as further forget rows.
 
@@ -39,8 +39,8 @@ def self_generated_forget_rows(
     asked = forms or ("question",)
     written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
     texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
-    answers = form_answers(model, tokenizer, written, Decoding(), system=system)
-    answers += form_answers(model, tokenizer, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
+    answers = form_answers(generator, written, Decoding(), system=system)
+    answers += form_answers(generator, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
     found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
     if not found:
         return ()
@@ -49,8 +49,7 @@ def self_generated_forget_rows(
 
 
 def self_generated_retain_rows(
-    model: Any,
-    tokenizer: Any,
+    generator: TransformersGenerator,
     rows: Sequence[Example],
     *,
     of: int,
@@ -71,8 +70,7 @@ def self_generated_retain_rows(
     others = [form for form in forms if form != "question"]
     written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of] if others and of else []
     answers = form_answers(
-        model,
-        tokenizer,
+        generator,
         written,
         Decoding(max_new_tokens=FACT_TOKENS),
         system=system,
