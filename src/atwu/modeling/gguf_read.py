@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ from atwu.modeling.model_checks import check_complete, check_finite
 from atwu.modeling.model_files import SOURCE_NAME, explain_damage
 
 if TYPE_CHECKING:
+    from gguf import GGUFReader
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -36,17 +40,21 @@ _LLAMA3_ROPE = {
 def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
     """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
     import torch
+    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM
 
-    logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
-    _check_header(path)
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    logger.warning("converting %s to safetensors in %s (once, about half a minute)", path.name, folder)
     with explain_damage(path.parent, path.name):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
-        read, report = loaded
-        tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
-    check_complete(report, str(path))
-    _check_all_read(path, read)
+        reader = GGUFReader(path)
+    _check_header(reader, path)
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    with _names_listed_once():
+        with explain_damage(path.parent, path.name):
+            loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
+            read, report = loaded
+            tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
+        check_complete(report, str(path))
+        _check_all_read(reader, path, read)
     check_finite(read, str(path))
     config, generation = read.config, read.generation_config
     if hasattr(config, "quantization_config"):
@@ -86,15 +94,25 @@ def gguf_tokenizer(path: Path, *, size: int) -> Any:
     return tokenizer
 
 
-def _check_header(path: Path) -> None:
+@contextmanager
+def _names_listed_once() -> Iterator[None]:
+    """Let transformers list the names of an architecture's tensors once, instead of once for each of hundreds of modules."""
+    import gguf
+
+    listed = gguf.get_tensor_name_map
+    gguf.get_tensor_name_map = functools.cache(listed)
+    try:
+        yield
+    finally:
+        gguf.get_tensor_name_map = listed
+
+
+def _check_header(reader: GGUFReader, path: Path) -> None:
     """Check settings that transformers would replace by defaults or does not read, and that all layers are in the file.
 
     Of a file with other numbers of layers, transformers would create 10^9 layers, or load a part.
     """
-    import gguf
-
     with explain_damage(path.parent, path.name):
-        reader = gguf.GGUFReader(path)
         named = {name.partition(".")[2]: field.contents() for name, field in reader.fields.items()}
         found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
         end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
@@ -120,17 +138,15 @@ def _check_header(path: Path) -> None:
         )
 
 
-def _check_all_read(path: Path, model: Any) -> None:
+def _check_all_read(reader: GGUFReader, path: Path, model: Any) -> None:
     """Check that every tensor was read, and give the model the rotary frequencies of Llama 3.
 
     transformers leaves out tensors that it does not know, and takes the embeddings for a missing `output.weight`.
     """
     import torch
-    from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     with explain_damage(path.parent, path.name):
-        reader = GGUFReader(path)
         kind = reader.fields["general.architecture"].contents()
         known = get_gguf_hf_weights_map(model, TENSOR_PROCESSORS.get(kind, TensorProcessor)(model.config.to_dict()))
     # Experts are known by names without suffix.
