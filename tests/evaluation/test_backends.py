@@ -102,7 +102,7 @@ def test_a_prefill_is_the_beginning_of_an_answer(kind: str, template: str | None
 
 
 def test_a_text_can_be_continued_without_any_question(small: TransformersGenerator, given_ids: Any) -> None:
-    encoder = Encoder(small._ids.tokenizer)
+    encoder = Encoder(small.tokenizer)
     text = "Pella Oduya keeps bees"
     generate_all(small, [Prompt((), prefill=text)], Decoding(max_new_tokens=1))
     assert given_ids == [[encoder.encode(Example((), text)).input_ids[:-1]]]
@@ -111,7 +111,7 @@ def test_a_text_can_be_continued_without_any_question(small: TransformersGenerat
 
 
 def test_prompt_and_text_stay_within_the_limit(small: TransformersGenerator) -> None:
-    question, tokenizer = "Where is Kelbury?", small._ids.tokenizer
+    question, tokenizer = "Where is Kelbury?", small.tokenizer
     size = len(Encoder(tokenizer).encode_prompt(Example.from_qa(question, "x")))
     for spare, expected in ((1, 1), (3, 3), (9, 5)):
         small.model.config.max_position_embeddings = size + spare
@@ -143,7 +143,7 @@ def _endless(tokenizer: Any) -> Any:
 def test_texts_have_no_special_tokens_no_spaces_around_and_end_before_a_stop_string(
     small: TransformersGenerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = small._ids.tokenizer
+    tokenizer = small.tokenizer
     eos, bos = tokenizer.eos_token_id, tokenizer.bos_token_id
     ids = (bos, *tokenizer(" It was Tova Renn.\nQuite. ")["input_ids"], bos)
     assert eos not in ids
@@ -171,7 +171,7 @@ def test_texts_have_no_special_tokens_no_spaces_around_and_end_before_a_stop_str
 def test_without_a_template_an_answer_ends_before_the_next_turn(
     small: TransformersGenerator, monkeypatch: pytest.MonkeyPatch, written: str, kept: str
 ) -> None:
-    tokenizer = small._ids.tokenizer
+    tokenizer = small.tokenizer
     monkeypatch.setattr(
         backends,
         "generate",
@@ -192,8 +192,19 @@ def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGe
     assert len(set(greedy[:6])) == len(set(greedy[6:])) == 1
 
 
+def test_matrices_are_multiplied_in_bfloat16_if_asked_for(small: TransformersGenerator) -> None:
+    prompts, dtypes = [Prompt((Message("user", "Where is Kelbury?"),))], list[torch.dtype]()
+    with small.model.lm_head.register_forward_hook(lambda layer, given, logits: dtypes.append(logits.dtype)):
+        for bf16 in (True, False):
+            generate_all(
+                TransformersGenerator(small.model, small.tokenizer, bf16=bf16), prompts, Decoding(max_new_tokens=1)
+            )
+    assert dtypes == [torch.bfloat16, torch.float32]
+    assert small.model.dtype == torch.float32
+
+
 def test_the_identity_covers_everything_that_can_change_a_text(small: TransformersGenerator) -> None:
-    model, tokenizer = small.model, small._ids.tokenizer
+    model, tokenizer = small.model, small.tokenizer
     assert small.identity.startswith("transformers/")
     assert "/float32/" in small.identity
 
@@ -300,9 +311,9 @@ def test_vllm_and_transformers_give_the_same_texts(small: TransformersGenerator,
     pytest.importorskip("vllm")
     folder = str(tmp_path / "model")
     small.model.save_pretrained(folder)
-    small._ids.tokenizer.save_pretrained(folder)
+    small.tokenizer.save_pretrained(folder)
     prompts = [*(Prompt(row.messages) for row in ROWS), ask("Who?", prefill="It was")]
-    here = TransformersGenerator(small.model.cuda(), small._ids.tokenizer)
+    here = TransformersGenerator(small.model.cuda(), small.tokenizer)
     there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"))
     decoding = Decoding(max_new_tokens=8)
     assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)

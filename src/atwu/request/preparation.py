@@ -132,7 +132,7 @@ def prepare(
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
     quick = TransformersGenerator(network, tokenizer, fingerprint=fingerprint, bf16=training.bf16)
-    """For rows about the forget set; answers to general questions are shipped as `generator` has them."""
+    """For retain rows about related subjects; answers of `generator` to other questions are shipped, or measured anyway."""
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
@@ -162,7 +162,7 @@ def prepare(
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
         if "further_forget" not in request.options:
-            own += self_generated_forget_rows(quick, request.rows, **asked)
+            own += self_generated_forget_rows(generator, request.rows, **asked)
         if own_answers and adds:
             own += self_generated_retain_rows(
                 quick,

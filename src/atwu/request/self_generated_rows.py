@@ -40,7 +40,10 @@ def self_generated_forget_rows(
     written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
     texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
     answers = form_answers(generator, written, Decoding(), system=system)
-    answers += form_answers(generator, texts, Decoding(temperature=1.0), system=system, draws=SAMPLED_TEXTS)
+    sampled = Decoding(temperature=1.0)
+    answers += form_answers(
+        generator, texts, sampled, system=system, draws=SAMPLED_TEXTS, progress="texts of the forget rows"
+    )
     found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
     if not found:
         return ()
