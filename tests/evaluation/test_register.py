@@ -27,8 +27,11 @@ from atwu.evaluation.registry import (
     where_computed,
 )
 from atwu.evaluation.result import read_result
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.commands import run_here
 from tests.evaluation.conftest import Speaker, invented_people, row_values
+from tests.micro_models import write_micro
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
 
@@ -76,6 +79,32 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, tmp_path):
     assert found.settings["most_words"] == 2
     assert short_name("answer_words") == module.AnswerLength.columns[0].title == "words"
     assert where_computed("too_long") == "a_metric_of_your_own.py:words"
+
+
+def test_the_example_of_an_attack_is_one_short_file_and_leaves_the_model_as_it_was(table, tmp_path):
+    path = EXAMPLE.with_name("an_attack_of_your_own.py")
+    assert len(path.read_text().splitlines()) <= 50
+    module = load(path)
+    model, tokenizer = open_model(str(write_micro(tmp_path / "model")), ModelLoadArgs())
+    before = model_fingerprint(model)
+
+    def altered(share, seed):
+        with module.noise_added(model, share, seed):
+            return model_fingerprint(model)
+
+    assert altered(0.0, 1) == before
+    assert altered(0.5, 1) == altered(0.5, 1) != altered(0.5, 2)
+    found = evaluate(
+        *(model, tokenizer),
+        forget=invented_people(4, "F"),
+        metrics=["noise", "memorization"],
+        config=EvaluateConfig(noise_share=0.0, max_new_tokens=2),
+        progress=False,
+    )
+    values = found.rows["forget"].metrics
+    assert values["extraction_strength@noise"] == values["extraction_strength"]
+    assert found.settings["noise_share"] == 0.0
+    assert model_fingerprint(model) == before
 
 
 def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, tmp_path):
