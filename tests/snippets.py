@@ -64,7 +64,7 @@ ELSEWHERE = {
     r"python -m tests\.modeling\.architectures": "tests/modeling/test_architectures.py",
     r"ray (start|stop)": "tests/experiments/test_cluster.py",
     r"(ATWU_DATA=\S+ )?python benchmarks/(first_place/(known|tofu_rows)|ingredients)\.py": "tests/test_scripts.py",
-    r"python examples/a_metric_of_your_own\.py": "tests/evaluation/test_register.py",
+    r"python examples/an?_(metric|attack)_of_your_own\.py": "tests/evaluation/test_register.py",
     r"python examples/a_benchmark_of_your_own\.py": "tests/benchmarks/test_benchmarks.py",
     r"python examples/a_method_of_your_own\.py": "tests/methods/test_own_method.py",
     r"atwu (evaluate|judge|study run) .*--judge openai": "tests/cli/test_judge_command.py",
