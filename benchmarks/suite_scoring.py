@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from suite_scores import FACT_SCORES, gibberish_rate, judge_replies, leak_rate, recalled_facts, refusal_rate
+
 from atwu.benchmarks.suite import (
     ForgetQuery,
     RetainRow,
@@ -15,14 +17,6 @@ from atwu.benchmarks.suite import (
     retain_rows,
     suite_rows,
     suite_tables,
-)
-from atwu.evaluation.suite_scores import (
-    FACT_SCORES,
-    gibberish_rate,
-    judge_replies,
-    leak_rate,
-    recalled_facts,
-    refusal_rate,
 )
 
 Pair = tuple[str, str]

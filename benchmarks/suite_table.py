@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+
+from suite_scores import FACT_SCORES, over_facts  # noqa: E402
 
 from atwu.evaluation.intervals import Estimate, combine  # noqa: E402
-from atwu.evaluation.suite_scores import FACT_SCORES, over_facts  # noqa: E402
 
 Run = Mapping[str, Any]
 GROUPS = ("0", "1-10", "11-15", "syntactic", "lexical", "general")

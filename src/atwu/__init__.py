@@ -31,7 +31,7 @@ _NAMES = {
     "atwu.evaluation.evaluate": "evaluate",
     "atwu.evaluation.registry": "EvaluateConfig register_metric",
     "atwu.evaluation.result": "EvalResult read_result",
-    "atwu.report.run_records": "read_records",
+    "atwu.report.read_records": "read_records",
     "atwu.report.heatmap": "heat_map",
     "atwu.evaluation.metric": "Metric MetricSetting",
     "atwu.evaluation.columns": "Column",
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from atwu.methods.recipe import register_method as register_method
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
     from atwu.report.heatmap import heat_map as heat_map
-    from atwu.report.run_records import read_records as read_records
+    from atwu.report.read_records import read_records as read_records
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig

@@ -187,7 +187,7 @@ def suite_benchmark(name: str) -> Benchmark:
     """Load and check one topic: `suite:TOPIC`, one of `SUITE_TOPICS` or the name of a sub-folder.
 
     Measured are the direct question of every fact with its paraphrases and, as retain rows, those of the evaluation, at most
-    400; further sets hold the retain rows of the evaluation by tier. `suite_scores` measures the other forms.
+    400; further sets hold the retain rows of the evaluation by tier. `benchmarks/suite_scores.py` measures the other forms.
     """
     prefix, _, topic = name.partition(":")
     if prefix != "suite" or not topic or ":" in topic:

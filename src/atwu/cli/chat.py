@@ -68,7 +68,7 @@ class PlaygroundCommand:
         from atwu.evaluation.side_by_side import SideBySide
         from atwu.modeling.load import check_model_name
         from atwu.report.playground import playground
-        from atwu.report.run_records import read_run
+        from atwu.report.read_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)
         require("gradio", extra="app")

@@ -40,8 +40,8 @@ class CompareCommand:
         from atwu.evaluation.aggregate import paired_differences
         from atwu.evaluation.result import read_result
         from atwu.report.metric_table import LEADING_METRICS, PANEL, table_of
+        from atwu.report.read_records import read_records
         from atwu.report.report_records import EVAL_NAME, models_by_warning
-        from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import differences_table, panel_table
 
         studies = {}

@@ -42,7 +42,7 @@ class ReportCommand:
     focus: str = cli_option("Method to highlight in figures and on the page.", "atwu")
 
     def run(self) -> None:
-        from atwu.report.run_records import read_records
+        from atwu.report.read_records import read_records
 
         forms = list(dict.fromkeys(self.form or ()))
         if self.output is None and "html" in forms:

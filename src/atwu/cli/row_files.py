@@ -156,8 +156,9 @@ class FormsBuildCommand(_WritesRows):
         if not forms:
             raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
         rows = open_rows(self.data)
-        check_no_forms(rows, rows_in_forms(rows, tuple(FORMS)), what=self.data)
-        written = rows_in_forms(rows, forms)
+        every = rows_in_forms(rows, tuple(dict.fromkeys((*forms, *FORMS))))
+        check_no_forms(rows, every, what=self.data)
+        written = [each for each in every if each.form in forms]
         for form, number in Counter(each.form for each in written).items():
             say(f"{form:<18}{number:>6}")
         return [each.row for each in written]

@@ -151,7 +151,7 @@ class StudyCompareCommand:
             not_compared,
             ordering_table,
         )
-        from atwu.report.run_records import read_records
+        from atwu.report.read_records import read_records
 
         if self.folder.is_file():
             raise NotADirectoryError(f"{self.folder} is a file; give the output folder of `atwu study run`.")

@@ -59,6 +59,14 @@ def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Mess
     return (Message("system", system), *messages)
 
 
+def merged_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put the text of a system turn into the user's turn after it, for chat templates that reject system turns."""
+    if [turn.role for turn in messages[:2]] != ["system", "user"]:
+        return messages
+    system, user, *others = messages
+    return (Message("user", f"{system.content}\n\n{user.content}"), *others)
+
+
 def check_system(system: str | None) -> None:
     if system is not None and not system.strip():
         raise ValueError("system is empty; pass the text of the system turn, or None for no system turn.")
@@ -84,9 +92,7 @@ def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -
     except ValueError:
         if example.messages[0].role != "system":
             raise
-    first, user, *rest = example.messages
-    folded = (Message("user", f"{first.content}\n\n{user.content}"), *rest)
-    return _in_template(replace(example, messages=folded), tokenizer)
+    return _in_template(replace(example, messages=merged_system(example.messages)), tokenizer)
 
 
 def _in_template(example: Example, tokenizer: Any) -> RenderedRow:

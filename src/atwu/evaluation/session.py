@@ -65,8 +65,11 @@ class Session:
     generated_tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.rows = {split: _no_values(rows) for split, rows in self.sets.items()}
+        self.rows: dict[str, RowValues] = {}
         """Set -> what the metrics recorded."""
+        for split, rows in self.sets.items():
+            ids = tuple(map(row_id, rows))
+            self.rows[split] = RowValues(ids, tuple(row.subject or name for row, name in zip(rows, ids, strict=True)))
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
         self._answers: dict[Prompt, str | None] = {}
@@ -204,8 +207,3 @@ class Session:
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""
         return Preference(None, None) if pair is None else self._preferences[pair]
-
-
-def _no_values(rows: Sequence[Example]) -> RowValues:
-    ids = tuple(map(row_id, rows))
-    return RowValues(ids, tuple(row.subject or name for row, name in zip(rows, ids, strict=True)))

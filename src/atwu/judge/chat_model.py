@@ -89,14 +89,6 @@ PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
 ANNOTATION = _rubric("annotation")
 
 
-def merged_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Put the text of a system turn into the user's turn after it, for chat templates that reject system turns."""
-    if [turn.role for turn in messages[:2]] != ["system", "user"]:
-        return messages
-    system, user, *others = messages
-    return (Message("user", f"{system.content}\n\n{user.content}"), *others)
-
-
 def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
     """Fill in a rubric; braces in the values are kept.
 

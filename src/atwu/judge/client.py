@@ -21,7 +21,8 @@ from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply, merged_system
+from atwu.data.render import merged_system
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
 from atwu.judge.outcomes import CallFailure, find_endpoint, read_completion, read_status, refused_parameter
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.render import without_next_turn
 from atwu.data.schema import Example
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply, merged_system
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
@@ -67,7 +67,7 @@ class LocalChat:
         prompts: dict[int, tuple[int, ...]] = {}
         for index, request in enumerate(requests):
             try:
-                prompts[index] = self._prompt(request)
+                prompts[index] = self._encoder.encode_prompt(Example(messages=request.messages, answer="x"))
             except ValueError as error:
                 on_reply(index, Reply(error=str(error)))
         caps = {index: min(requests[index].max_tokens, self._limit - len(ids)) for index, ids in prompts.items()}
@@ -88,12 +88,3 @@ class LocalChat:
             progress=False,
             on_batch=on_batch,
         )
-
-    def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        turns = request.messages
-        try:
-            return self._encoder.encode_prompt(Example(messages=turns, answer="x"))
-        except ValueError:
-            if (merged := merged_system(turns)) == turns:
-                raise
-        return self._encoder.encode_prompt(Example(messages=merged, answer="x"))

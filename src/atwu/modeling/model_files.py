@@ -104,14 +104,11 @@ def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
         with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
             for name in file.offset_keys():
                 tensor = left.pop(name, None)
-                if tensor is None or not _same(file.get_tensor(name), tensor):
+                own = file.get_tensor(name)
+                if tensor is None or own.dtype != tensor.dtype or not own.equal(tensor.to(own.device)):
                     return False
                 stored.add(tensor.data_ptr())
     return all(tensor.data_ptr() in stored for tensor in left.values())
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and bool((one == other.to(one.device)).all())
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

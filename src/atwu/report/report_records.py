@@ -1,6 +1,6 @@
 """The type `Records`: finished runs that a report is made from, and what its tables show: metrics, caption and notes.
 
-`run_records.py` reads it from folders. Tables of methods always state the tuning budget, which a fair comparison requires.
+`read_records.py` reads it from folders. Tables of methods always state the tuning budget, which a fair comparison requires.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Records:
     study: Mapping[str, Any] = field(default_factory=dict)
     """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
 
-    For several studies, as merged by `atwu.report.run_records`.
+    For several studies, as merged by `atwu.report.read_records`.
     """
 
     @property

@@ -35,7 +35,7 @@ from atwu.modeling.load import load_model
 from atwu.modeling.reference import ReferenceSpec, TokenTable
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
-from atwu.training.reference_tables import OriginalModel, References, prepare_references
+from atwu.training.reference_tables import OriginalModel, ReferenceSource, prepare_references
 from atwu.training.training_rows import UnlearningRows
 
 AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
@@ -43,7 +43,7 @@ AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 @dataclass(frozen=True, slots=True)
 class PrecomputedTables:
-    references: References
+    references: ReferenceSource
     fixed: Mapping[str, TokenTable]
     """Fixed weights, by name of the weighting."""
     text: TokenTable

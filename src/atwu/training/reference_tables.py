@@ -110,7 +110,7 @@ class OriginalModel:
 
 
 @dataclass(slots=True)
-class References:
+class ReferenceSource:
     wanted: Mapping[str, ReferenceSpec]
     mode: Mode | None = None
     """None if no values are needed."""
@@ -154,7 +154,7 @@ def prepare_references(
     drawn: Collection[int] | None = None,
     prompted: Mapping[str, Sequence[EncodedRow]],
     say: Say,
-) -> References:
+) -> ReferenceSource:
     """Choose where reference values come from, report the choice, and compute them if they are cached.
 
     Args:
@@ -164,7 +164,7 @@ def prepare_references(
             those in `sets`.
     """
     if not wanted:
-        return References({})
+        return ReferenceSource({})
     if not equals_base(start.model):
         raise ValueError("the model's adapters are already trained, so it is not the original model; merge them first.")
     places = None
@@ -178,11 +178,11 @@ def prepare_references(
     say(f"reference model: {why}")
     if chosen != "cache":
         second = copy.deepcopy(start.model).requires_grad_(False).eval() if chosen == "model" else None
-        return References(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
+        return ReferenceSource(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
     # A layer that is neither trained nor sharded serves as its own reference.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
-    return References(
+    return ReferenceSource(
         wanted,
         "cache",
         tables,

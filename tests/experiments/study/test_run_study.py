@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.report.run_records import read_records
+from atwu.report.read_records import read_records
 from tests.commands import Started, run_command
 from tests.micro_models import write_models
 

@@ -41,8 +41,8 @@ from atwu.experiments.study.study_plan import StudyPlan, study_record
 from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.report.read_records import read_records
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
-from atwu.report.run_records import read_records
 from atwu.training.progress import Say, silent
 from atwu.training.run_folder import unfinished
 

@@ -58,12 +58,6 @@ class TokenCounts:
         return mid_ranks(surprise)
 
 
-def log_odds(weights: FloatArray) -> FloatArray:
-    """`log(w / (1 - w))` of weights in (0, 1), any shape: 0 at 1/2, the inverse of the sigmoid."""
-    odds: FloatArray = np.log(weights) - np.log1p(-weights)
-    return odds
-
-
 def _prompt(row: EncodedRow) -> tuple[int, ...]:
     """Return the ids before the answer; none for a plain text row, although its first token is not counted."""
     start = row.answer_start

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.encode import EncodedRow
 from atwu.errors import ModelFileError
-from atwu.methods.weightings.rarity import TokenCounts, log_odds
+from atwu.methods.weightings.rarity import TokenCounts
 from atwu.modeling.forward import HiddenPosition
 from atwu.modeling.model_files import read_tensors
 
@@ -84,7 +85,9 @@ class TokenScorer(nn.Module):
         """Return the log-odds of the prior for the counted tokens of a row, shape (counted tokens,); None without a prior."""
         if self.prior is None:
             return None
-        return torch.as_tensor(self.prior_strength * log_odds(self.prior.rarity(row)), dtype=torch.float32)
+        weights = self.prior.rarity(row)
+        log_odds = np.log(weights) - np.log1p(-weights)
+        return torch.as_tensor(self.prior_strength * log_odds, dtype=torch.float32)
 
     def squared_norm(self) -> Tensor:
         """`|w|^2 + b^2`, a scalar."""

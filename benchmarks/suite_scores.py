@@ -1,6 +1,6 @@
 """Scores of SUITE (Peleg et al. 2026): facts that any question brings back, right answers, gibberish, refusals.
 
-Not a metric of `evaluate`: everything works on replies that are already there. A reply states a fact when the offline judge
+Everything works on replies that are already there. A reply states a fact when the offline judge
 finds every word of the reference in it, neither denied nor hedged. The published numbers use a model of 35 billion parameters
 as judge.
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
-from atwu.evaluation.metrics.fluency import is_broken
-from atwu.evaluation.suite_scores import (
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from suite_scores import (
     FACT_SCORES,
     JudgedReply,
     gibberish_rate,
@@ -18,6 +20,9 @@ from atwu.evaluation.suite_scores import (
     recalled_facts,
     refusal_rate,
 )
+
+from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
+from atwu.evaluation.metrics.fluency import is_broken
 
 
 def query(fact: str, modality: Modality = "direct", wording: Wording = "original") -> ForgetQuery:
