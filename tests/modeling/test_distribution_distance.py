@@ -61,18 +61,20 @@ def value_and_gradient(values, leaves):
     return values, *torch.autograd.grad((values * upstream).sum(), leaves)
 
 
-@pytest.mark.parametrize("block", [1, 3 * VOCAB, 10**9])
+@pytest.mark.parametrize(
+    ("block", "product"), [(1, 1), (1, 3 * VOCAB), (2 * VOCAB, 5 * VOCAB), (3 * VOCAB, 1), (1, None), (10**9, None)]
+)
 @pytest.mark.parametrize(("bias", "scale", "softcap"), SHAPES)
 @pytest.mark.parametrize("name", DISTANCES)
-def test_equals_full_logits_in_value_and_every_gradient(name, bias, scale, softcap, block):
+def test_equals_full_logits_in_value_and_every_gradient(name, bias, scale, softcap, block, product):
     leaves, head, teacher = problem(bias=bias, scale=scale, softcap=softcap)
     comparison = comparison_of(name, teacher)
     distance, needs_teacher, _ = DISTANCES[name]
     logps = plain_logits(leaves[0], head).log_softmax(-1)
     ref = plain_logits(teacher.states, teacher.head).log_softmax(-1) if needs_teacher else None
     wanted = value_and_gradient(distance(logps, ref, comparison.ids), leaves)
-    got = value_and_gradient(distances(leaves[0], head, comparison, block_elements=block), leaves)
-    for left, right in zip(got, wanted, strict=True):
+    found = distances(leaves[0], head, comparison, block_elements=block, product_elements=product)
+    for left, right in zip(value_and_gradient(found, leaves), wanted, strict=True):
         torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-10)
 
 
@@ -149,13 +151,13 @@ def test_autocast_multiplies_the_same_numbers_forward_and_backward(name, monkeyp
     monkeypatch.setattr(head_module.OutputHead, "product", spy)
     comparison = comparison_of(name, teacher)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        values = distances(leaves[0], head, comparison, block_elements=2 * VOCAB)
+        values = distances(leaves[0], head, comparison, block_elements=VOCAB, product_elements=2 * VOCAB)
     stage = "backward"
     got = value_and_gradient(values, leaves)
     assert len(seen["forward"]) == len(seen["backward"]) == 4 * (1 + (comparison.teacher is not None))
     for left, right in zip(seen["forward"], seen["backward"], strict=True):
         assert torch.equal(left, right)
-        assert torch.equal(left, left.bfloat16().float())  # products of half precision
+        assert left.dtype == torch.bfloat16
     # The gradient is that of the rounded products: autograd over them agrees up to the rounding of the backward products.
     product = (leaves[0].bfloat16() @ head.weight.bfloat16().T).float()
     ref = None
@@ -169,11 +171,19 @@ def test_autocast_multiplies_the_same_numbers_forward_and_backward(name, monkeyp
         assert (left - right).norm() < 0.02 * right.norm()
 
 
-def test_one_block_of_logits_at_a_time(monkeypatch):
+def test_products_and_blocks_have_the_sizes_asked_for(monkeypatch):
     leaves, head, teacher = problem(tokens=40)
-    rows = []
+    products, compared = [], []
     original = OutputHead.product
-    monkeypatch.setattr(head_module.OutputHead, "product", lambda *a: rows.append(original(*a)) or rows[-1])
-    distances(leaves[0], head, comparison_of("kl", teacher, 40), block_elements=4 * VOCAB).sum().backward()
-    assert {part.shape for part in rows} == {(4, VOCAB)}
-    assert len(rows) == 2 * 2 * 10
+    monkeypatch.setattr(head_module.OutputHead, "product", lambda *a: products.append(original(*a)) or products[-1])
+
+    def spy(logps, ref, ids):
+        compared.append(logps.shape)
+        return kl(logps, ref)
+
+    comparison = Comparison(spy, teacher)
+    options = {"block_elements": 4 * VOCAB, "product_elements": 20 * VOCAB}
+    distances(leaves[0], head, comparison, **options).sum().backward()
+    assert {part.shape for part in products} == {(20, VOCAB)}
+    assert len(products) == 2 * 2 * 2
+    assert compared == [(4, VOCAB)] * 2 * 10

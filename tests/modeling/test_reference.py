@@ -158,7 +158,7 @@ def test_live_reference_equals_tables(tiny_llama):
 
 
 def teacher_logps(teacher):
-    return teacher.logits(slice(None), torch.device("cpu"), teacher.states.dtype).log_softmax(-1)
+    return teacher.logits(slice(None), teacher.states.dtype).log_softmax(-1)
 
 
 def row_distributions(model, rows):

@@ -1,15 +1,15 @@
 """Compute distances between next-token distributions without materializing all logits.
 
-A distance is a pure function of two sets of log-probabilities. It is applied to blocks of tokens; the backward pass
-recomputes each block. The reference distribution comes from cached final hidden states and an output layer (exact), or from
-logits.
+A distance is a pure function of two sets of log-probabilities. It is applied to blocks of tokens, of which several share a
+matrix product; the backward pass recomputes both. The reference distribution comes from cached final hidden states and an
+output layer (exact), or from logits.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,13 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from atwu.modeling.head import OutputHead, accumulate_dtype, blocks, widened
 
-DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
-"""Logits per block by device type (8 MiB and 64 MiB in float32; a distance allocates about ten such tensors). Smaller blocks
-make matrix products less efficient; on a CPU there is no cost down to 64 tokens per block."""
-MIN_BLOCK_TOKENS = 32
-"""Tokens per block at least, for large vocabularies: every block reads the whole output layer. On a CPU, KL divergence and its
-gradient at a vocabulary of 262,144 take 3.1 times as long with 8 tokens per block, and 4 % less with 64."""
+DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 24}
+"""Logits per block by device type (2 MiB and 64 MiB in float32); a distance allocates about ten such tensors. On a CPU, four
+times as many take as long."""
+PRODUCT_ELEMENTS = {"cpu": 1 << 25}
+"""Logits per matrix product by device type (64 MiB in bfloat16), at least one block: each product reads the whole output layer
+and is added to the whole of its gradient. With one product per block, the backward pass of 634 tokens at a vocabulary of 49,152
+takes 2.6 times as long on a CPU in bfloat16."""
 
 Distance = Callable[[Tensor, Any, Any], Tensor]
 """Takes log-probabilities (tokens, vocabulary), those of the reference or None, and token ids (tokens, k) or None; returns
@@ -39,10 +40,20 @@ class Teacher:
     """Final hidden states that predict each token, (tokens, hidden); without `head`, the logits."""
     head: OutputHead | None
 
-    def logits(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Return the logits of the tokens in `span`, (tokens, vocabulary), from a matrix product in `dtype`."""
-        states = self.states[span].to(device)
-        return states if self.head is None else self.head.logits(states, dtype)
+    multiplied: bool = False
+    """Whether `states` are already multiplied with the weight of `head`."""
+
+    def part(self, tokens: slice, device: torch.device, dtype: torch.dtype) -> Teacher:
+        """Return the teacher of some tokens, with the matrix product computed in `dtype`."""
+        states = self.states[tokens].to(device)
+        return Teacher(states if self.head is None else self.head.product(states, dtype), self.head, multiplied=True)
+
+    def logits(self, span: slice, dtype: torch.dtype) -> Tensor:
+        """Return the logits of the tokens in `span`, (tokens, vocabulary); a matrix product is in `dtype`."""
+        states = self.states[span]
+        if self.head is None:
+            return widened(states)
+        return self.head.finish(states if self.multiplied else self.head.product(states, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,12 @@ class Comparison:
     of_logits: bool = False
     """Whether distance and slope compare logits instead of log-probabilities."""
 
+    def part(self, tokens: slice, device: torch.device, dtype: torch.dtype) -> Comparison:
+        """Return the comparison of some tokens."""
+        teacher = None if self.teacher is None else self.teacher.part(tokens, device, dtype)
+        ids = None if self.ids is None else self.ids[tokens].to(device)
+        return dataclasses.replace(self, teacher=teacher, ids=ids)
+
     def of(self, logits: Tensor, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
         """Compute distance and slope (0 without) of the tokens in `span` from their logits, shape (tokens, 2).
 
@@ -66,10 +83,10 @@ class Comparison:
         reference = None
         if self.teacher is not None:
             with torch.no_grad():
-                reference = widened(self.teacher.logits(span, logits.device, dtype))
+                reference = self.teacher.logits(span, dtype)
                 reference = reference if self.of_logits else reference.log_softmax(dim=-1)
-        own = widened(logits) if self.of_logits else logps
-        ids = None if self.ids is None else self.ids[span].to(logits.device)
+        own = logits if self.of_logits else logps
+        ids = None if self.ids is None else self.ids[span]
         distance = self.distance(own, reference, ids)
         slope = torch.zeros_like(distance) if self.slope is None else self.slope(own.detach(), reference, ids)
         return torch.stack([distance, slope], dim=1)
@@ -84,23 +101,35 @@ class Comparisons:
     segments: tuple[tuple[slice, Comparison | None], ...]
     """Token range and comparison of each batch."""
 
+    def part(self, tokens: slice, dtype: torch.dtype) -> Comparisons:
+        """Return the comparisons of some tokens, with the teachers' matrix products computed in `dtype`."""
+        device = self.targets.device
+        segments = (
+            (place, None if comparison is None else comparison.part(within, device, dtype))
+            for place, within, comparison in self._segments(tokens)
+        )
+        return Comparisons(self.targets[tokens], tuple((place, comparison) for place, comparison in segments))
+
     def of(self, logits: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
         """Compute the result of `compare` for the tokens in `span` from their logits."""
-        logps = widened(logits).log_softmax(dim=-1)
+        logits = widened(logits)
+        logps = logits.log_softmax(dim=-1)
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
-        pieces = []
+        pieces = [
+            logps.new_zeros(rows.stop - rows.start, 2)
+            if comparison is None
+            else comparison.of(logits[rows], logps[rows], within, dtype)
+            for rows, within, comparison in self._segments(span)
+        ]
+        return torch.cat([own[:, None], torch.cat(pieces)], dim=1)
+
+    def _segments(self, span: slice) -> Iterator[tuple[slice, slice, Comparison | None]]:
+        """Yield the segments within a span, by their places in the span and in the segment."""
         for place, comparison in self.segments:
             start, stop = max(span.start, place.start), min(span.stop, place.stop)
-            if start >= stop:
-                continue
-            rows = slice(start - span.start, stop - span.start)
-            within = slice(start - place.start, stop - place.start)
-            pieces.append(
-                logps.new_zeros(stop - start, 2)
-                if comparison is None
-                else comparison.of(logits[rows], logps[rows], within, dtype)
-            )
-        return torch.cat([own[:, None], torch.cat(pieces)], dim=1)
+            if start < stop:
+                within = slice(start - place.start, stop - place.start)
+                yield slice(start - span.start, stop - span.start), within, comparison
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
         """Return a copy with the teachers' output layer, of which all share one, in the dtype of matrix products."""
@@ -115,20 +144,32 @@ class Comparisons:
         return dataclasses.replace(self, segments=tuple((place, converted(each)) for place, each in self.segments))
 
 
-def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:
+def compare(
+    hidden: Tensor,
+    head: OutputHead,
+    comparisons: Comparisons,
+    *,
+    block_elements: int | None = None,
+    product_elements: int | None = None,
+) -> Tensor:
     """Compute log-probability and distance at every token, differentiable in hidden states and output layer.
 
     Args:
         comparisons: distances to compute, over the same tokens.
+        block_elements: logits per block; by default `DISTANCE_BLOCK_ELEMENTS`.
+        product_elements: logits per matrix product; by default `PRODUCT_ELEMENTS`.
 
     Returns:
         Shape (tokens, 3): log-probability of the target, distance and slope (0 without one); float32 or better.
     """
     device = hidden.device.type
     elements, vocabulary = DISTANCE_BLOCK_ELEMENTS.get(device, 1 << 24), head.weight.shape[0]
-    block = max(1, block_elements // vocabulary) if block_elements else max(MIN_BLOCK_TOKENS, elements // vocabulary)
+    block = max(1, (block_elements or elements) // vocabulary)
+    product = max(block, (product_elements or PRODUCT_ELEMENTS.get(device, 0)) // vocabulary)
     dtype = head.product_dtype(device)
-    values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparisons, head.scale, head.softcap, dtype, block)
+    values: Tensor = _Compare.apply(
+        hidden, head.weight, head.bias, comparisons, head.scale, head.softcap, dtype, block, product
+    )
     return values
 
 
@@ -144,11 +185,16 @@ class _Compare(torch.autograd.Function):
         softcap: float | None,
         dtype: torch.dtype,
         block: int,
+        product_tokens: int,
     ) -> Tensor:
         head, ready = OutputHead(weight.to(dtype), bias, scale, softcap), comparisons.ready(dtype)
-        values = [ready.of(head.logits(hidden[span], dtype), span, dtype) for span in blocks(hidden.shape[0], block)]
+        values = []
+        for tokens in blocks(hidden.shape[0], product_tokens):
+            part, product = ready.part(tokens, dtype), head.product(hidden[tokens], dtype)
+            values += [part.of(head.finish(product[span]), span, dtype) for span in blocks(product.shape[0], block)]
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
+        ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype = comparisons, scale, softcap, dtype
+        ctx.block, ctx.product_tokens = block, product_tokens
         return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=accumulate_dtype(hidden.dtype))
 
     @staticmethod
@@ -160,22 +206,25 @@ class _Compare(torch.autograd.Function):
         comparisons = ctx.comparisons.ready(ctx.dtype)
         wide = accumulate_dtype(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if need_hidden else None
-        d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
+        d_weight: Tensor | None = None
         d_bias = torch.zeros_like(bias, dtype=wide) if need_bias else None
-        for span in blocks(hidden.shape[0], ctx.block):
-            product = head.product(hidden[span], ctx.dtype)
-            with torch.enable_grad():
-                product.requires_grad_()
-                values = comparisons.of(head.finish(product), span, ctx.dtype)
-                (d_product,) = torch.autograd.grad(values, product, grad[span].to(values.dtype))
-            if d_bias is not None:
-                d_bias += d_product.sum(dim=0)
-            d_product = d_product.to(ctx.dtype)
+        for tokens in blocks(hidden.shape[0], ctx.product_tokens):
+            part, product = comparisons.part(tokens, ctx.dtype), head.product(hidden[tokens], ctx.dtype)
+            for span in blocks(product.shape[0], ctx.block):
+                with torch.enable_grad():
+                    own = widened(product[span]).detach().requires_grad_()
+                    values = part.of(head.finish(own), span, ctx.dtype)
+                    (d_own,) = torch.autograd.grad(values, own, grad[tokens][span].to(values.dtype))
+                if d_bias is not None:
+                    d_bias += d_own.sum(dim=0)
+                product[span] = d_own  # these logits are not read again
             with torch.autocast(hidden.device.type, enabled=False):
                 if d_hidden is not None:
-                    d_hidden[span] = (d_product @ head.weight).to(hidden.dtype)
-                if d_weight is not None:
-                    d_weight += d_product.T @ hidden[span].to(ctx.dtype)
-        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+                    d_hidden[tokens] = (product @ head.weight).to(hidden.dtype)
+                if need_weight:
+                    added = product.T @ hidden[tokens].to(ctx.dtype)
+                    d_weight = added.to(wide) if d_weight is None else d_weight.add_(added)
+        if need_weight:
+            d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
-        return (d_hidden, d_weight, d_bias, *(None,) * 5)
+        return (d_hidden, d_weight, d_bias, *(None,) * 6)

@@ -43,12 +43,13 @@ class OutputHead:
     """`c * tanh(z / c)` on the logits (Gemma 2, RecurrentGemma)."""
 
     def product(self, states: Tensor, dtype: torch.dtype) -> Tensor:
-        """Compute `W h` in `dtype`, returned in float32 or wider; shape (tokens, vocabulary)."""
+        """Compute `W h` in `dtype`; shape (tokens, vocabulary)."""
         with torch.autocast(states.device.type, enabled=False):
-            return widened(states.to(dtype) @ self.weight.to(dtype).T)
+            return states.to(dtype) @ self.weight.to(dtype).T
 
     def finish(self, product: Tensor) -> Tensor:
-        logits = product if self.bias is None else product + self.bias
+        """Turn `W h` into logits, in float32 or wider."""
+        logits = widened(product) if self.bias is None else widened(product) + self.bias
         logits = logits if self.scale == 1.0 else logits * self.scale
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
