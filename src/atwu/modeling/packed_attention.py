@@ -67,26 +67,31 @@ def packed_attention(
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     dtype, device = value.dtype, query.device.type
-    cast = packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
+    cast = (
+        packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
+    )
     if cast:
         query, key, value = query.float(), key.float(), value.float()
+    queries, keys, values = (_unpacked(packing.groups, states) for states in (query, key, value))
     found = list[Tensor]()
-    for group in packing.groups:
-        mask = _window_mask(group.shape[1], kwargs.get("sliding_window"), query.device)
+    for one_query, one_key, one_value in zip(queries, keys, values, strict=True):
+        mask = _window_mask(one_query.shape[2], kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
-            read = (_at(group, query), _at(group, key), _at(group, value))
-            output, _ = sdpa_attention_forward(module, *read, mask, **options)
+            output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
         found.append(output.flatten(0, 1).flatten(1))
     heads, size = query.shape[1], value.shape[-1]
     return _read(torch.cat(found), packing.outputs).view(1, -1, heads, size).to(dtype), None
 
 
-def _at(slots: Tensor, states: Tensor) -> Tensor:
-    """(1, heads, all slots, size) -> (rows, heads, width, size)."""
+def _unpacked(groups: Sequence[Tensor], states: Tensor) -> list[Tensor]:
+    """(1, heads, all slots, size) -> (rows, heads, width, size) for each group."""
     _, heads, _, size = states.shape
-    found = _read(states[0].transpose(0, 1).flatten(1), slots)
-    return found.view(*slots.shape, heads, size).transpose(1, 2)
+    slots = torch.cat([group.flatten() for group in groups])
+    # One read for all groups, because the gradient of each has the size of all slots.
+    found = _read(states.squeeze(0).transpose(0, 1).flatten(1), slots)
+    parts = found.split([group.numel() for group in groups])
+    return [part.view(*group.shape, heads, size).transpose(1, 2) for group, part in zip(groups, parts, strict=True)]
 
 
 def _read(states: Tensor, slots: Tensor) -> Tensor:
