@@ -192,17 +192,6 @@ def test_samples_differ_and_do_not_depend_on_other_prompts(small: TransformersGe
     assert len(set(greedy[:6])) == len(set(greedy[6:])) == 1
 
 
-def test_matrices_are_multiplied_in_bfloat16_if_asked_for(small: TransformersGenerator) -> None:
-    prompts, dtypes = [Prompt((Message("user", "Where is Kelbury?"),))], list[torch.dtype]()
-    with small.model.lm_head.register_forward_hook(lambda layer, given, logits: dtypes.append(logits.dtype)):
-        for bf16 in (True, False):
-            generate_all(
-                TransformersGenerator(small.model, small.tokenizer, bf16=bf16), prompts, Decoding(max_new_tokens=1)
-            )
-    assert dtypes == [torch.bfloat16, torch.float32]
-    assert small.model.dtype == torch.float32
-
-
 def test_the_identity_covers_everything_that_can_change_a_text(small: TransformersGenerator) -> None:
     model, tokenizer = small.model, small.tokenizer
     assert small.identity.startswith("transformers/")
@@ -232,7 +221,6 @@ def test_the_identity_covers_everything_that_can_change_a_text(small: Transforme
         of(tokenizer=larger),
         of(tokenizer=chatting),
         of(shorter),
-        of(bf16=True),
     ]
     assert len({small.identity, *changed}) == 1 + len(changed)
     assert of(fingerprint="known").startswith("transformers/known/float32/")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
+from transformers import AutoModelForCausalLM
 
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.modes import eval_mode, full_precision, restored
+from atwu.modeling.modes import bfloat16_weights, eval_mode, full_precision, restored
 from atwu.modeling.scratch import scratch_model
 from tests.modeling.small_models import small_model
 
@@ -34,6 +36,24 @@ def test_full_precision_removes_the_wrapper_of_a_trainer() -> None:
             assert torch.equal(model(input_ids=ids).logits, plain)
         assert not torch.equal(rounded, plain)
         assert torch.equal(model(input_ids=ids).logits, rounded)
+
+
+def test_bfloat16_weights_compute_as_a_model_loaded_in_bfloat16(tmp_path: Path) -> None:
+    model, ids = small_model("llama"), torch.tensor([[5, 9, 2, 7]])
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    before = {name: (weights, weights.data_ptr(), weights.clone()) for name, weights in model.named_parameters()}
+    with torch.no_grad(), eval_mode(model), bfloat16_weights(model):
+        assert torch.equal(model(input_ids=ids).logits, loaded(input_ids=ids).logits)
+    with pytest.raises(ValueError, match="invalid"), bfloat16_weights(model):
+        raise ValueError("invalid")
+    for name, weights in model.named_parameters():
+        same, place, values = before[name]
+        assert weights is same
+        assert weights.data_ptr() == place
+        assert torch.equal(weights, values)
+    with bfloat16_weights(model, False):
+        assert model.dtype == torch.float32
 
 
 @pytest.fixture

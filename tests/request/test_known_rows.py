@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.request import goal_evaluations
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
+from atwu.training.config import UnlearnConfig
 from atwu.training.row_sets import RowSet, encode_dataset
 
 PEOPLE = people("tiny")
@@ -24,9 +24,8 @@ def evaluations(model_folder: Path, rows: RowSet) -> GoalEvaluations:
     trainer = SimpleNamespace(
         model=AutoModelForCausalLM.from_pretrained(model_folder),
         rows=SimpleNamespace(forget=rows),
-        accelerator=SimpleNamespace(autocast=contextlib.nullcontext),
         sharded=True,  # measured in this process
-        args=SimpleNamespace(device=SimpleNamespace(type="cpu")),
+        args=UnlearnConfig(),
     )
     goals = ControllerGoals(0.3, 0.1, 0.15, accepted_probability=0.3)
     return GoalEvaluations(trainer, ControllerRows((), (), None), goals)  # type: ignore[arg-type]

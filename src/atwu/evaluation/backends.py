@@ -57,9 +57,8 @@ class TransformersGenerator:
         model: Any,
         tokenizer: Any,
         *,
-        batch_tokens: int = 8192,
+        batch_tokens: int = 16384,
         fingerprint: str | None = None,
-        bf16: bool = False,
     ) -> None:
         """Bind a model, whose weights must not change afterwards.
 
@@ -67,11 +66,9 @@ class TransformersGenerator:
             model: Causal language model; a PEFT wrapper works too.
             batch_tokens: Tokens per batch; more is faster on a GPU and needs more memory.
             fingerprint: Fingerprint of the model, if known; avoids reading the weights.
-            bf16: Multiply matrices in bfloat16, as `bf16` of training does; texts may differ where two tokens are nearly
-                equally likely.
         """
         self.model, self.tokenizer = model, tokenizer
-        self.batch_tokens, self.bf16 = batch_tokens, bf16
+        self.batch_tokens = batch_tokens
         self._ids = _PromptIds(tokenizer, model.config)
         self._fingerprint = fingerprint
 
@@ -81,26 +78,25 @@ class TransformersGenerator:
         if self._fingerprint is None:
             self._fingerprint = model_fingerprint(self.model)
         ends = sorted(end_ids(self.model, self.tokenizer))
-        dtype = str(self.model.dtype).removeprefix("torch.") + "+bf16" * self.bf16
+        dtype = str(self.model.dtype).removeprefix("torch.")
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16):
-            generate(
-                self.model,
-                self.tokenizer,
-                encoded,
-                max_new_tokens=self._ids.caps(encoded, decoding),
-                batch_tokens=self.batch_tokens,
-                progress=False,
-                temperature=decoding.temperature,
-                noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
-                on_batch=lambda rows: on_done(
-                    [(index, self._ids.generation(ids, spent, decoding)) for index, ids, spent in rows]
-                ),
-            )
+        generate(
+            self.model,
+            self.tokenizer,
+            encoded,
+            max_new_tokens=self._ids.caps(encoded, decoding),
+            batch_tokens=self.batch_tokens,
+            progress=False,
+            temperature=decoding.temperature,
+            noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
+            on_batch=lambda rows: on_done(
+                [(index, self._ids.generation(ids, spent, decoding)) for index, ids, spent in rows]
+            ),
+        )
 
 
 class VllmGenerator:

@@ -28,8 +28,8 @@ class TokenRow:
     predictions: IntArray
     """Argmax token at the position before each target."""
     logps: FloatArray
-    entropy: FloatArray
-    """Entropy of the next-token distribution, in nats."""
+    entropy: FloatArray | None
+    """Entropy of the next-token distribution, in nats; None if it was not asked for."""
     scores: FloatArray | None
     """Scores of the learned scorer; None without a scorer."""
     labels: IntArray | None
@@ -61,20 +61,23 @@ def read_tokens(
     rows: Sequence[EncodedRow],
     *,
     scorer: TokenScorer | None = None,
+    entropy: bool = True,
     moments: bool = False,
     batch_tokens: int = 4096,
     progress: str | None = None,
 ) -> list[TokenRow]:
-    """Read every row once; optionally with scores of the scorer and variances of log-probabilities (for Min-K%++)."""
+    """Read every row once; optionally with scores of the scorer, entropy, and variances of log-probabilities (for Min-K%++)."""
     results: list[TokenRow | None] = [None] * len(rows)
     if scorer is not None:
         scorer = scorer.to(next(model.parameters()).device)
     shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for batch, tensors in token_batches(model, rows, batch_tokens):
-            (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0, variance=moments)
+            temperature = 1.0 if entropy or moments else None
+            (out,) = forward_tokens(
+                model, [tensors], predictions=True, entropy_temperature=temperature, variance=moments
+            )
             assert out.predictions is not None
-            assert out.entropy is not None
             scores = None if scorer is None else _scores(scorer, out, [rows[index] for index in batch])
             mask = out.mask.cpu().numpy()
             for place, index in enumerate(batch):
@@ -85,7 +88,7 @@ def read_tokens(
                     targets=np.asarray(row.labels, dtype=np.int64)[where],
                     predictions=out.predictions[place].cpu().numpy()[kept],
                     logps=out.logps[place].double().cpu().numpy()[kept],
-                    entropy=out.entropy[place].double().cpu().numpy()[kept],
+                    entropy=None if out.entropy is None else out.entropy[place].double().cpu().numpy()[kept],
                     scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
                     labels=None if row.token_labels is None else np.asarray(row.token_labels, dtype=np.int64)[where],
                     offsets=tuple(row.answer_offsets[position] for position in where),

@@ -53,6 +53,19 @@ def restored(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def bfloat16_weights(model: nn.Module, enabled: bool = True) -> Iterator[None]:
+    """Round float32 weights to bfloat16 within a context, as if they were loaded in bfloat16; buffers stay as they are."""
+    kept = [(each, each.data) for each in model.parameters() if enabled and each.dtype == torch.float32]
+    try:
+        for parameter, weights in kept:
+            parameter.data = weights.to(torch.bfloat16)
+        yield
+    finally:
+        for parameter, weights in kept:
+            parameter.data = weights
+
+
+@contextmanager
 def full_precision(model: nn.Module) -> Iterator[None]:
     """Remove the trainer's mixed-precision wrapper within a context, so that the model computes as saved."""
     from accelerate.utils import extract_model_from_parallel

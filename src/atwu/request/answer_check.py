@@ -106,7 +106,7 @@ class AnswerCheck:
                 if each.form not in OPTION_FORMS and len(row.input_ids) <= longest:
                     rows.append(each.row)
                     encoded.append(row)
-        read = zip(rows, read_tokens(model, encoded), strict=True)
+        read = zip(rows, read_tokens(model, encoded, entropy=False), strict=True)
         return sum((key_token_probability(row, tokens) or 0.0) > LIKELY for row, tokens in read)
 
     def estimate_seconds(self, model: Any) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -18,8 +19,9 @@ from atwu.data.schema import Example
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.device import release_freed_memory
-from atwu.modeling.modes import full_precision
+from atwu.modeling.modes import bfloat16_weights, full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.measurement import Reading
 from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
@@ -127,8 +129,8 @@ class GoalEvaluations:
         if rows.examples is None or len(rows.rows) > MAX_TRAINED_ROWS:
             return [], []
         forms = rows.forms or ("question",) * len(rows.rows)
-        with self.trainer.accelerator.autocast():
-            read = read_tokens(self.trainer.model, rows.rows)
+        with self._as_measured():
+            read = read_tokens(self.trainer.model, rows.rows, entropy=False)
         found: tuple[list[int], list[int]] = ([], [])
         for place, (row, tokens, form) in enumerate(zip(rows.examples, read, forms, strict=True)):
             probability = key_token_probability(row, tokens)
@@ -137,14 +139,18 @@ class GoalEvaluations:
         return found
 
     def _check_answers(self, check: Callable[[Any], _T]) -> _T:
-        """Generate answers at full precision, as for the verdict: bfloat16 takes half as long on a CPU, but one answer in a
-        hundred or two then states the fact that does not otherwise, or the other way round."""
-
         def checked() -> _T:
-            with full_precision(self.trainer.model):
+            with self._as_measured():
                 return check(self.trainer.model)
 
         return self._from_first_process(checked)
+
+    @contextmanager
+    def _as_measured(self) -> Iterator[None]:
+        """Let the model compute in the precision of the verdict: in bfloat16, one answer in a hundred differs from float32."""
+        args = self.trainer.args
+        with full_precision(self.trainer.model), bfloat16_weights(self.trainer.model, Reading.of(args).bf16_full_eval):
+            yield
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
@@ -154,9 +160,12 @@ class GoalEvaluations:
 
     def _measure(self, step: int) -> EvaluationRecord:
         model = self.trainer.model
-        with self.trainer.accelerator.autocast():
-            forget = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
-            retain = [read_tokens(model, rows) for rows in self.rows.retain]
+        with self._as_measured():
+            forget = [
+                list(zip(rows, read_tokens(model, encoded, entropy=False), strict=True))
+                for rows, encoded in self.rows.forget
+            ]
+            retain = [read_tokens(model, rows, entropy=False) for rows in self.rows.retain]
         return EvaluationRecord(
             step,
             max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in forget),

@@ -21,6 +21,7 @@ from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import AnswerPair
 from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.training.config import UnlearnConfig
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
@@ -32,12 +33,19 @@ PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know some
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How rows are tokenized: as in training."""
+    """How a model reads rows: as in training."""
 
     system: str | None
     """System prompt of the questions."""
     max_length: int
     """Longest row in tokens."""
+    bf16_full_eval: bool = False
+    """Whether weights are rounded to bfloat16."""
+
+    @classmethod
+    def of(cls, config: UnlearnConfig) -> Reading:
+        """Describe how a run reads rows; data parallelism does not allow weights to change their precision."""
+        return cls(config.system, config.max_length, config.bf16 and config.world_size == 1)
 
 
 def general_answers(

@@ -22,6 +22,7 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.modes import bfloat16_weights
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.auto_settings import (
     LENGTH_OPTIONS,
@@ -129,49 +130,50 @@ def prepare(
     for choice in choices:
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
+    reading = Reading.of(training)
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
-    quick = TransformersGenerator(network, tokenizer, fingerprint=fingerprint, bf16=training.bf16)
-    """For retain rows about related subjects; answers of `generator` to other questions are shipped, or measured anyway."""
     generated: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     earlier = () if context is None else context.earlier_rows
-    related, neighbours = related_rows(
-        quick, request.rows, earlier=earlier, train=not given or adds, system=config.system
-    )
-    own_answers: tuple[Example, ...] = ()
-    if "retain" in recipe.needs:
-        whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
-        if not given or adds:
-            general, _ = build_retain(generator, (*request.rows, *earlier), whole=whole, system=config.system)
-            own_answers = (*general, *related)
-            say(
-                f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general questions and "
-                f"{len(related)} questions about related subjects"
-                + ("" if given else " (--retain FILE for further rows of your own)")
-            )
-        generated = None if given else own_answers
-        kept = request.retain_rows or own_answers
-    answers = general_answers(generator, request.rows, system=config.system)
+    with bfloat16_weights(network, reading.bf16_full_eval):
+        related, neighbours = related_rows(
+            generator, request.rows, earlier=earlier, train=not given or adds, system=config.system
+        )
+        own_answers: tuple[Example, ...] = ()
+        if "retain" in recipe.needs:
+            whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
+            if not given or adds:
+                general, _ = build_retain(generator, (*request.rows, *earlier), whole=whole, system=config.system)
+                own_answers = (*general, *related)
+                say(
+                    f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general "
+                    f"questions and {len(related)} questions about related subjects"
+                    + ("" if given else " (--retain FILE for further rows of your own)")
+                )
+            generated = None if given else own_answers
+            kept = request.retain_rows or own_answers
+        answers = general_answers(generator, request.rows, system=config.system)
     sets = measured_sets(request.rows, kept, request.holdout_rows, answers, neighbours)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
-    before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
+    before = measure_model(network, tokenizer, sets, reading, name="before")
     if automatic:
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
-        if "further_forget" not in request.options:
-            own += self_generated_forget_rows(generator, request.rows, **asked)
-        if own_answers and adds:
-            own += self_generated_retain_rows(
-                quick,
-                own_answers,
-                of=len(related),
-                forget=(*request.rows, *earlier),
-                further=own_answers if given else (),
-                **asked,
-            )
+        with bfloat16_weights(network, reading.bf16_full_eval):
+            if "further_forget" not in request.options:
+                own += self_generated_forget_rows(generator, request.rows, **asked)
+            if own_answers and adds:
+                own += self_generated_retain_rows(
+                    generator,
+                    own_answers,
+                    of=len(related),
+                    forget=(*request.rows, *earlier),
+                    further=own_answers if given else (),
+                    **asked,
+                )
         for choice in own:
             say(f"  {choice}")
         choices += own

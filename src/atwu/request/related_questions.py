@@ -113,7 +113,7 @@ def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, syste
     if not rows:
         return ()
     encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    read = zip(rows, read_tokens(generator.model, encoded), strict=True)
+    read = zip(rows, read_tokens(generator.model, encoded, entropy=False), strict=True)
     return tuple(row for row, tokens in read if (key_token_probability(row, tokens) or 0.0) >= SURE)
 
 

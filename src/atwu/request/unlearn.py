@@ -260,7 +260,7 @@ def _measure_and_decide(
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
     say("measuring the unlearned model on the same rows")
     with full_precision(model):  # as its files are read
-        after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
+        after = measure_model(model, tokenizer, prepared.sets, Reading.of(config), name="after")
     files = RequestFolder(folder.work)
     verdict = decide_verdict(
         prepared.before,
