@@ -67,9 +67,7 @@ def packed_attention(
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     dtype, device = value.dtype, query.device.type
-    cast = (
-        packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
-    )
+    cast = packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
     if cast:
         query, key, value = query.float(), key.float(), value.float()
     queries, keys, values = (_unpacked(packing.groups, states) for states in (query, key, value))

@@ -147,12 +147,13 @@ ANSWERS_STORED = {FORGET: 6, NEIGHBOURS: 2, GENERAL: 2}
 """Set -> number of questions whose answers a verdict shows."""
 
 
-def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
+def untested(rows: Sequence[Example], *, quantized: bool = False, rounded: bool = False) -> tuple[str, ...]:
     """Return what a verdict on these forget rows does not cover.
 
     Args:
         rows: the forget rows.
         quantized: the measured model has quantized weights.
+        rounded: its weights were rounded to bfloat16 to measure it.
     """
     questions = [row for row in rows if row.messages]
     without = sum(not row.paraphrases for row in questions)
@@ -166,7 +167,7 @@ def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, 
         *items,
         "other languages, questions that do not name the subject, adversarial prompts",
         "sampling: answers are greedy",
-        *([] if quantized else ["quantization: weights are as trained"]),
+        *([] if quantized else [f"other precisions: weights are {'in bfloat16' if rounded else 'as trained'}"]),
         "relearning: no training after unlearning, no in-context examples",
     )
 
