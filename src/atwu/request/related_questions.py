@@ -81,11 +81,12 @@ def related_rows(
         says a name of the forget rows, now or earlier, or a key token of the one whose question it has.
     """
     kept, measure = related_questions(generator.model, generator.tokenizer, forget, earlier=earlier)
-    how: dict[str, Any] = {"forget": (*forget, *earlier), "system": system, "progress": "related questions"}
-    trained = _answered(generator, kept, **how) if train else ()
+    how: dict[str, Any] = {"forget": (*forget, *earlier), "system": system}
+    trained = _answered(generator, kept, progress="related questions", **how) if train else ()
     known: list[Example] = []
     for start in range(0, len(measure), ASKED_TOGETHER):
-        found = _answered(generator, measure[start : start + ASKED_TOGETHER], **how)
+        asked = measure[start : start + ASKED_TOGETHER]
+        found = _answered(generator, asked, progress="questions for the neighbour set", **how)
         found = _sure_of(found, generator, system=system)
         for form in KNOWN_FORMS:
             found = _known_in(form, found, generator, system=system)
