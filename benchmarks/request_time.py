@@ -1,8 +1,9 @@
-"""Where the time of `atwu unlearn` goes: sums the samples of py-spy by part of a request.
+r"""Where the time of `atwu unlearn` goes: sums the samples of py-spy by part of a request.
 
-pip install py-spy
-py-spy record --format raw --rate 2 --output samples.txt -- atwu unlearn --model smollm2 --forget examples/france.jsonl --output out
-python benchmarks/request_time.py samples.txt
+    pip install py-spy
+    py-spy record --format raw --rate 2 --output samples.txt -- \
+        atwu unlearn --model smollm2 --forget examples/france.jsonl --output out
+    python benchmarks/request_time.py samples.txt
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.forward import position_limit
 from atwu.request.verdict_metrics import FORM_LIMIT
 
-TIMED_ROWS = 8
-"""Number of questions that are answered to estimate the duration of a check."""
+TIMED_ROWS = 32
+"""Number of questions that are answered to estimate the duration of a check; in small batches, each takes longer."""
 CHECKED_TOGETHER = 64
 """Number of questions in other forms after which a check may end early."""
 LIKELY = 0.2
@@ -111,7 +111,7 @@ class AnswerCheck:
 
     def estimate_seconds(self, model: Any) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""
-        few, start = self.sets[FORGET][:TIMED_ROWS], time.monotonic()
+        few, start = [row for rows in self.sets.values() for row in rows][:TIMED_ROWS], time.monotonic()
         self._recall(_Asker(model, replace(self, store=None)), few)
         prompts = sum(map(len, self.sets.values())) + len(forms_to_ask(self.sets[FORGET], self.neighbours)) / 2
         return (time.monotonic() - start) / len(few) * prompts
