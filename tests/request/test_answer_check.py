@@ -30,7 +30,7 @@ ROWS = (
 
 
 class Answers(AnswerCheck):
-    """A check with a model that answers every question that holds some text with a fact, others with nothing."""
+    """A check whose generator is a mapping: it answers every question that holds some text with a fact, others with nothing."""
 
     def ask(self, generator: Any, prompts: Sequence[Prompt]) -> list[str]:
         asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
@@ -41,13 +41,6 @@ NO_ENCODER: Any = SimpleNamespace(tokenizer=None)
 CHECK = Answers({FORGET: ROWS}, NO_ENCODER, 0.1)
 
 
-@pytest.fixture
-def given_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of a model, `find_leak` takes the facts that `Answers` says."""
-    monkeypatch.setattr(answer_check, "TransformersGenerator", lambda facts, tokenizer: facts)
-
-
-@pytest.mark.usefixtures("given_answers")
 def test_rows_as_written_leak_more_than_any_form() -> None:
     leak = CHECK.find_leak({"What is the capital": "Tokyo"})
     assert leak is not None
@@ -55,7 +48,6 @@ def test_rows_as_written_leak_more_than_any_form() -> None:
     assert leak.text == "key-token recall of greedy answers is 0.500 (goal 0.100)"
 
 
-@pytest.mark.usefixtures("given_answers")
 def test_the_excess_of_forms_is_their_mean_and_the_text_names_the_worst() -> None:
     leak = CHECK.find_leak({"Fill in the blank: The capital of Japan": "Tokyo"})
     assert leak is not None
@@ -66,12 +58,10 @@ def test_the_excess_of_forms_is_their_mean_and_the_text_names_the_worst() -> Non
     assert 0 < leak.excess < 0.1
 
 
-@pytest.mark.usefixtures("given_answers")
 def test_without_the_facts_there_is_no_leak() -> None:
     assert CHECK.find_leak({}) is None
 
 
-@pytest.mark.usefixtures("given_answers")
 def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_check, "CHECKED_TOGETHER", 2)
     asked = list[Sequence[Prompt]]()
@@ -99,7 +89,7 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
 
 def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
-    check = AnswerCheck({FORGET: ROWS}, Encoder(tokenizer), 0.1)
+    check, generator = AnswerCheck({FORGET: ROWS}, Encoder(tokenizer), 0.1), TransformersGenerator(model, tokenizer)
     written = [each.row for each in forms_to_ask(ROWS, ()) if each.form not in OPTION_FORMS]
     tokens = read_tokens(model, Encoder(tokenizer).encode_rows(written, what="rows").rows)
     values = [key_token_probability(*pair) for pair in zip(written, tokens, strict=True)]
@@ -108,25 +98,25 @@ def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkey
     for place in (0, len(probabilities) // 2, len(probabilities)):
         limit = probabilities[place] - 1e-9 if place < len(probabilities) else probabilities[-1]
         monkeypatch.setattr(answer_check, "LIKELY", limit)
-        assert check.likely_facts(model) == len(probabilities) - place
+        assert check.likely_facts(generator) == len(probabilities) - place
     monkeypatch.setattr(answer_check, "LIKELY", -1.0)
     shortest = min(len(row.input_ids) for row in Encoder(tokenizer).encode_rows(written, what="rows").rows)
     fitting = AnswerCheck(
         {FORGET: ROWS}, Encoder(tokenizer, max_length=shortest - 2), 0.1
     )  # prompts or answers are cut
-    assert fitting.likely_facts(model) < len(written)
+    assert fitting.likely_facts(generator) < len(written)
     monkeypatch.setattr(answer_check, "position_limit", lambda model: shortest)
-    assert 0 < check.likely_facts(model) < len(written)
+    assert 0 < check.likely_facts(generator) < len(written)
 
 
 def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
     store = GenerationStore(tmp_path / "replies.sqlite")
     check = AnswerCheck({FORGET: ROWS}, Encoder(tokenizer), 0.1, store=store)
-    check.estimate_seconds(model)
+    generator = TransformersGenerator(model, tokenizer)
+    check.estimate_seconds(generator)
     assert not store.path.exists()
     prompts = [Prompt((Message("user", row.question),)) for row in ROWS]
-    generator = TransformersGenerator(model, tokenizer)
     first = check.ask(generator, prompts)
     identity = generator.identity
     kept = store.read(identity, [generation_key(prompt, Decoding()) for prompt in prompts])

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import OPTION_FORMS, FormRow
@@ -57,7 +56,9 @@ class AnswerCheck:
     store: GenerationStore | None = None
     """Where answers are kept, so that the verdict need not ask the weights of the last check again."""
 
-    def find_leak(self, model: Any, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
+    def find_leak(
+        self, generator: TransformersGenerator, *, at_most: float = math.inf, first: Sequence[int] = ()
+    ) -> Leak | None:
         """Ask for the rows as written and with other prompts, and in other forms if these do not leak.
 
         Args:
@@ -65,7 +66,7 @@ class AnswerCheck:
                 returns what it is at least.
             first: places of rows in other forms to ask first, because they are likely to leak.
         """
-        asker = _Asker(model, self)
+        asker = _Asker(generator, self)
         if (found := max(self._recall(asker, rows) for rows in self.sets.values())) > self.goal:
             # More than any excess of the forms, which are not asked.
             return Leak(
@@ -93,11 +94,12 @@ class AnswerCheck:
                 )
         return None
 
-    def likely_facts(self, model: Any) -> int:
+    def likely_facts(self, generator: TransformersGenerator) -> int:
         """Return how many of the forget rows, in all forms that list no options, have likely key tokens.
 
         A form that is too long for the model or for `max_length` is left out: training has shorter ones.
         """
+        model = generator.model
         longest = min(self.encoder.max_length, position_limit(model) or self.encoder.max_length)
         rows, encoded = list[Example](), list[EncodedRow]()
         for each in forms_to_ask(self.sets[FORGET], self.neighbours):
@@ -109,10 +111,10 @@ class AnswerCheck:
         read = zip(rows, read_tokens(model, encoded, entropy=False), strict=True)
         return sum((key_token_probability(row, tokens) or 0.0) > LIKELY for row, tokens in read)
 
-    def estimate_seconds(self, model: Any) -> float:
+    def estimate_seconds(self, generator: TransformersGenerator) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask other forms."""
         few, start = [row for rows in self.sets.values() for row in rows][:TIMED_ROWS], time.monotonic()
-        self._recall(_Asker(model, replace(self, store=None)), few)
+        self._recall(_Asker(generator, replace(self, store=None)), few)
         prompts = sum(map(len, self.sets.values())) + len(forms_to_ask(self.sets[FORGET], self.neighbours)) / 2
         return (time.monotonic() - start) / len(few) * prompts
 
@@ -133,8 +135,8 @@ class AnswerCheck:
 class _Asker:
     """Asks every question of a check once: some forms repeat the questions of the rows."""
 
-    def __init__(self, model: Any, check: AnswerCheck) -> None:
-        self.generator, self.check = TransformersGenerator(model, check.encoder.tokenizer), check
+    def __init__(self, generator: TransformersGenerator, check: AnswerCheck) -> None:
+        self.generator, self.check = generator, check
         self.known: dict[Prompt, str] = {}
 
     def answers(self, prompts: Sequence[Prompt]) -> list[str]:

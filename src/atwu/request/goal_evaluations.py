@@ -16,9 +16,11 @@ from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.encode import EncodedRow
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.device import release_freed_memory
+from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.modes import bfloat16_weights, full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.request.measurement import Reading
@@ -107,7 +109,7 @@ class GoalEvaluations:
         return self._from_first_process(lambda: self._measure(step))
 
     def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
-        return self._check_answers(lambda model: self.rows.answers.find_leak(model, at_most=at_most, first=first))
+        return self._check_answers(lambda asked: self.rows.answers.find_leak(asked, at_most=at_most, first=first))
 
     def likely_facts(self) -> int:
         return self._check_answers(self.rows.answers.likely_facts)
@@ -138,10 +140,13 @@ class GoalEvaluations:
                 found[probability <= self.goals.probability].append(place)
         return found
 
-    def _check_answers(self, check: Callable[[Any], _T]) -> _T:
+    def _check_answers(self, check: Callable[[TransformersGenerator], _T]) -> _T:
         def checked() -> _T:
+            model, answers = self.trainer.model, self.rows.answers
+            # Of the weights that are saved, so that the verdict finds these answers.
+            fingerprint = None if answers.store is None else model_fingerprint(model)
             with self._as_measured():
-                return check(self.trainer.model)
+                return check(TransformersGenerator(model, answers.encoder.tokenizer, fingerprint=fingerprint))
 
         return self._from_first_process(checked)
 
