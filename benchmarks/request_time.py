@@ -20,7 +20,7 @@ PARTS = {
     "measuring the original model": ("measure_model",),
     "answers to related questions": ("related_rows",),
     "answers to general questions": ("build_retain", "general_answers"),
-    "own answers to forms": ("self_generated_forget_rows", "self_generated_retain_rows"),
+    "self-generated answers to forms": ("self_generated_forget_rows", "self_generated_retain_rows"),
     "the original model's distributions": ("compute_reference",),
     "the rest of training": ("_inner_training_loop",),
 }
