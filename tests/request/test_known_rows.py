@@ -1,4 +1,4 @@
-"""Which of the rows trained on count as known during a run, and whose answers a check keeps."""
+"""Which of the rows trained on count as known during a run and how they are read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from atwu.data.encode import Encoder
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.modes import bfloat16_weights
 from atwu.request import goal_evaluations
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 from atwu.training.config import UnlearnConfig
@@ -57,13 +55,14 @@ def test_rows_that_list_the_key_text_count_as_neither(target: Path) -> None:
     assert {*found[0], *found[1]} == set(range(len(rows.rows))) - options
 
 
-def test_a_check_in_bfloat16_keeps_its_answers_as_those_of_the_saved_weights(target: Path) -> None:
+def test_rows_are_read_in_bfloat16_and_answers_checked_as_saved(target: Path) -> None:
     measured, tokenizer = evaluations(target, encoded(target, NEVER_SEEN, ())), AutoTokenizer.from_pretrained(target)
-    trainer = measured.trainer
-    trainer.args = UnlearnConfig(bf16=True, use_cpu=True)
-    measured.rows = SimpleNamespace(answers=SimpleNamespace(store=True, encoder=Encoder(tokenizer)))  # type: ignore[assignment]
-    asked = measured._check_answers(lambda generator: (generator.identity, generator.model.dtype))
-    saved = model_fingerprint(trainer.model)
-    with bfloat16_weights(trainer.model):
-        assert asked == (TransformersGenerator(trainer.model, tokenizer, fingerprint=saved).identity, torch.bfloat16)
-    assert trainer.model.dtype == torch.float32
+    model = measured.trainer.model
+    measured.trainer.args = UnlearnConfig(bf16=True, use_cpu=True)
+    measured.rows = SimpleNamespace(answers=SimpleNamespace(encoder=Encoder(tokenizer)))  # type: ignore[assignment]
+    asked = measured._check_answers(lambda generator: generator.identity)
+    assert asked == TransformersGenerator(model, tokenizer).identity
+    assert "/float32/" in asked
+    with measured._rounded():
+        assert model.dtype == torch.bfloat16
+    assert model.dtype == torch.float32

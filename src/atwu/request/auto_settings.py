@@ -303,7 +303,7 @@ def choose(
             Choice("save_steps", 5 * every, "every fifth evaluation step"),
         ]
     if multiplies_bfloat16(device) and not given.get("fp16"):
-        choices.append(Choice("bf16", True, "faster on this device, also to measure answers; weights stay float32"))
+        choices.append(Choice("bf16", True, "faster on this device; weights stay float32"))
     few = recipe.scores is not None and "retain" in recipe.needs and rows < SCORER_PRIOR_ROWS
     if few and "scorer_from" not in given:
         choices.append(

@@ -69,8 +69,6 @@ class EvidenceSession:
         )
         values = self.given.config.values
         self._settings = {name: value for name, value in values.items() if name not in OF_THE_RUN}
-        measured = self.folder.result(BEFORE).settings
-        self._reading = Reading(self.request.system, self.request.max_length, measured["bf16_full_eval"])
         self._results: dict[tuple[str, str], EvalResult] = {}
 
     # Models
@@ -223,7 +221,7 @@ class EvidenceSession:
             network,
             tokenizer,
             sets,
-            self._reading,
+            Reading(self.request.system, self.request.max_length),
             name=side,
             metrics=(metric,) if metric else REQUEST_METRICS,
             settings=self._settings,

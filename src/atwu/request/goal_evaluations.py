@@ -20,10 +20,8 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.device import release_freed_memory
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.modes import bfloat16_weights, full_precision
 from atwu.request.answer_check import AnswerCheck, Leak
-from atwu.request.measurement import Reading
 from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
@@ -131,7 +129,7 @@ class GoalEvaluations:
         if rows.examples is None or len(rows.rows) > MAX_TRAINED_ROWS:
             return [], []
         forms = rows.forms or ("question",) * len(rows.rows)
-        with self._as_measured():
+        with self._rounded():
             read = read_tokens(self.trainer.model, rows.rows, entropy=False)
         found: tuple[list[int], list[int]] = ([], [])
         for place, (row, tokens, form) in enumerate(zip(rows.examples, read, forms, strict=True)):
@@ -141,21 +139,26 @@ class GoalEvaluations:
         return found
 
     def _check_answers(self, check: Callable[[TransformersGenerator], _T]) -> _T:
+        """Generate answers at full precision, as for the verdict: bfloat16 takes less than half as long on a CPU, but near its
+        ties an answer of a row that is just forgotten depends on the rows in its batch."""
+
         def checked() -> _T:
-            model, answers = self.trainer.model, self.rows.answers
-            # Of the weights that are saved, so that the verdict finds these answers.
-            fingerprint = None if answers.store is None else model_fingerprint(model)
-            with self._as_measured():
-                return check(TransformersGenerator(model, answers.encoder.tokenizer, fingerprint=fingerprint))
+            model = self.trainer.model
+            with full_precision(model):
+                return check(TransformersGenerator(model, self.rows.answers.encoder.tokenizer))
 
         return self._from_first_process(checked)
 
     @contextmanager
-    def _as_measured(self) -> Iterator[None]:
-        """Let the model compute in the precision of the verdict: in bfloat16, one answer in a hundred differs from float32."""
-        args = self.trainer.args
-        with full_precision(self.trainer.model), bfloat16_weights(self.trainer.model, Reading.of(args).bf16_full_eval):
-            yield
+    def _rounded(self) -> Iterator[None]:
+        """Let the model compute in bfloat16 if training does; data parallelism does not let weights change their precision."""
+        args, model = self.trainer.args, self.trainer.model
+        if args.world_size > 1:
+            with self.trainer.accelerator.autocast():
+                yield
+        else:
+            with full_precision(model), bfloat16_weights(model, args.bf16):
+                yield
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
@@ -165,7 +168,7 @@ class GoalEvaluations:
 
     def _measure(self, step: int) -> EvaluationRecord:
         model = self.trainer.model
-        with self._as_measured():
+        with self._rounded():
             forget = [
                 list(zip(rows, read_tokens(model, encoded, entropy=False), strict=True))
                 for rows, encoded in self.rows.forget

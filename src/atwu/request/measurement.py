@@ -21,7 +21,6 @@ from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.verdict import AnswerPair
 from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
-from atwu.training.config import UnlearnConfig
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
@@ -33,19 +32,12 @@ PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know some
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a model reads rows: as in training."""
+    """How rows are tokenized: as in training."""
 
     system: str | None
     """System prompt of the questions."""
     max_length: int
     """Longest row in tokens."""
-    bf16_full_eval: bool = False
-    """Whether weights are rounded to bfloat16."""
-
-    @classmethod
-    def of(cls, config: UnlearnConfig) -> Reading:
-        """Describe how a run reads rows; data parallelism does not allow weights to change their precision."""
-        return cls(config.system, config.max_length, config.bf16 and config.world_size == 1)
 
 
 def general_answers(
@@ -147,13 +139,12 @@ ANSWERS_STORED = {FORGET: 6, NEIGHBOURS: 2, GENERAL: 2}
 """Set -> number of questions whose answers a verdict shows."""
 
 
-def untested(rows: Sequence[Example], *, quantized: bool = False, rounded: bool = False) -> tuple[str, ...]:
+def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
     """Return what a verdict on these forget rows does not cover.
 
     Args:
         rows: the forget rows.
         quantized: the measured model has quantized weights.
-        rounded: its weights were rounded to bfloat16 to measure it.
     """
     questions = [row for row in rows if row.messages]
     without = sum(not row.paraphrases for row in questions)
@@ -167,7 +158,7 @@ def untested(rows: Sequence[Example], *, quantized: bool = False, rounded: bool 
         *items,
         "other languages, questions that do not name the subject, adversarial prompts",
         "sampling: answers are greedy",
-        *([] if quantized else [f"other precisions: weights are {'in bfloat16' if rounded else 'as trained'}"]),
+        *([] if quantized else ["quantization: weights are as trained"]),
         "relearning: no training after unlearning, no in-context examples",
     )
 

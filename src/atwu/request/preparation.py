@@ -130,7 +130,6 @@ def prepare(
     for choice in choices:
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
-    reading = Reading.of(training)
     check_run(request.source, training, folder, tokenizer=tokenizer)
     generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
     generated: Sequence[Example] | None = None
@@ -138,7 +137,7 @@ def prepare(
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     earlier = () if context is None else context.earlier_rows
-    with bfloat16_weights(network, reading.bf16_full_eval):
+    with bfloat16_weights(network, training.bf16):
         related, neighbours = related_rows(
             generator, request.rows, earlier=earlier, train=not given or adds, system=config.system
         )
@@ -158,11 +157,11 @@ def prepare(
         answers = general_answers(generator, request.rows, system=config.system)
     sets = measured_sets(request.rows, kept, request.holdout_rows, answers, neighbours)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
-    before = measure_model(network, tokenizer, sets, reading, name="before")
+    before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if automatic:
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
-        with bfloat16_weights(network, reading.bf16_full_eval):
+        with bfloat16_weights(network, training.bf16):
             if "further_forget" not in request.options:
                 own += self_generated_forget_rows(generator, request.rows, **asked)
             if own_answers and adds:

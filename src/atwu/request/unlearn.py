@@ -256,11 +256,11 @@ def _measure_and_decide(
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
-    loading, reading = after_loading(request.source), Reading.of(config)
+    loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
     say("measuring the unlearned model on the same rows")
     with full_precision(model):  # as its files are read
-        after = measure_model(model, tokenizer, prepared.sets, reading, name="after")
+        after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     files = RequestFolder(folder.work)
     verdict = decide_verdict(
         prepared.before,
@@ -268,7 +268,7 @@ def _measure_and_decide(
         answers=answers_after(prepared.record.sample_answers, after, prepared.sets),
         max_retain_increase=request.max_retain_increase,
         retain_loss_increase=read_history(files.history).retain_loss_increase,
-        not_tested=untested(request.rows, rounded=reading.bf16_full_eval),
+        not_tested=untested(request.rows),
         trained_forms=read_forms(config.forms),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
