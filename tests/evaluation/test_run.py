@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections import Counter
@@ -249,21 +248,6 @@ def test_batching_changes_nothing(world):
         np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
         assert one.content.sum() == len(one.targets) - 1  # all but the end token
         assert one.labels.sum() > 0
-
-
-def test_a_full_bfloat16_evaluation_equals_that_of_a_model_in_bfloat16(world):
-    model, tokenizer, rows = world
-    rounded = copy.deepcopy(model)
-    for weights in rounded.parameters():
-        weights.data = weights.data.bfloat16()
-    options = {"forget": rows["forget"], "metrics": ["memorization", "rouge"], "progress": False}
-    plain = evaluate(model, tokenizer, **options)
-    half = evaluate(model, tokenizer, config=EvaluateConfig(bf16_full_eval=True), **options)
-    loaded = evaluate(rounded, tokenizer, **options)
-    assert half.rows["forget"].metrics == loaded.rows["forget"].metrics != plain.rows["forget"].metrics
-    assert half.settings["dtype"] == loaded.settings["dtype"] == "bfloat16"
-    assert half.fingerprint == plain.fingerprint == model_fingerprint(model)
-    assert plain.settings["dtype"] == str(model.dtype).removeprefix("torch.") == "float32"
 
 
 def test_plain_text_rows_and_unused_tasks(world):

@@ -1,4 +1,4 @@
-"""Which of the rows trained on count as known during a run and how they are read."""
+"""Which of the rows trained on count as known during a run, and in which precision they are read."""
 
 from __future__ import annotations
 

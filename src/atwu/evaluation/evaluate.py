@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, load_config
-from atwu.modeling.modes import bfloat16_weights
 from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 
@@ -154,40 +152,37 @@ def evaluate(
             notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     every = {**sets, **({"pool": pool_rows} if pool_rows else {})}
+    settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
+    given_results = (("original", original), ("retain-only", retain_only))
+    references = {role: other for role, other in given_results if other is not None}
+    for role, other in references.items():
+        check_comparable(settings, other, role=role)
+        notes.extend(filter(None, [different_template(settings, other, role=role)]))
     fingerprint = None if model is None else model_fingerprint(model)
-    with nullcontext() if model is None else bfloat16_weights(model, config.bf16_full_eval):
-        settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
-        given_results = (("original", original), ("retain-only", retain_only))
-        references = {role: other for role, other in given_results if other is not None}
-        for role, other in references.items():
-            check_comparable(settings, other, role=role)
-            notes.extend(filter(None, [different_template(settings, other, role=role)]))
-        if generator is None:
-            generator = TransformersGenerator(
-                model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint
-            )
-        session = Session(
-            model=model,
-            tokenizer=tokenizer,
-            generator=generator,
-            sets=sets,
-            pool=pool_rows,
-            apart=(*SPECIAL_SETS, *own_sets),
-            judge=judge,
-            config=config,
-            scorer=scorer,
-            auxiliary=auxiliary,
-            store=store,
-            original=original,
-            reference_models=reference_models,
-            probes=probes,
-            moments=any(metric.needs_moments for metric in measured),
-            progress=progress,
-            warnings=notes,
-        )
-        _measure(session, measured, before_judging, by_name=metrics is not None)
-        identity = fingerprint or short_hash(generator.identity)
-        return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
+    if generator is None:
+        generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
+    session = Session(
+        model=model,
+        tokenizer=tokenizer,
+        generator=generator,
+        sets=sets,
+        pool=pool_rows,
+        apart=(*SPECIAL_SETS, *own_sets),
+        judge=judge,
+        config=config,
+        scorer=scorer,
+        auxiliary=auxiliary,
+        store=store,
+        original=original,
+        reference_models=reference_models,
+        probes=probes,
+        moments=any(metric.needs_moments for metric in measured),
+        progress=progress,
+        warnings=notes,
+    )
+    _measure(session, measured, before_judging, by_name=metrics is not None)
+    identity = fingerprint or short_hash(generator.identity)
+    return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
 
 
 def _examples(rows: RowsInput | None, split: str, notes: list[str]) -> Sequence[Example]:

@@ -67,12 +67,6 @@ SHARED_SETTINGS = (
         least=1,
         compared=False,
     ),
-    MetricSetting(
-        "bf16_full_eval",
-        bool,
-        False,
-        "Round float32 weights to bfloat16: faster where the hardware multiplies it faster.",
-    ),
     MetricSetting("seed", int, 42, "Random seed for in-context examples, sampling and attacks."),
 )
 

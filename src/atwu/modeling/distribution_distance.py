@@ -24,8 +24,8 @@ DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 24}
 times as many take as long."""
 PRODUCT_ELEMENTS = {"cpu": 1 << 25}
 """Logits per matrix product by device type (64 MiB in bfloat16), at least one block: each product reads the whole output layer
-and is added to the whole of its gradient. With one product per block, the backward pass of 634 tokens at a vocabulary of 49,152
-takes 2.6 times as long on a CPU in bfloat16."""
+and is added to the whole of its gradient. With products of two million logits, KL divergence and its gradient at 634 tokens
+and a vocabulary of 49,152 take 2.6 times as long on a CPU in bfloat16."""
 
 Distance = Callable[[Tensor, Any, Any], Tensor]
 """Takes log-probabilities (tokens, vocabulary), those of the reference or None, and token ids (tokens, k) or None; returns
@@ -39,7 +39,6 @@ class Teacher:
     states: Tensor
     """Final hidden states that predict each token, (tokens, hidden); without `head`, the logits."""
     head: OutputHead | None
-
     multiplied: bool = False
     """Whether `states` are already multiplied with the weight of `head`."""
 

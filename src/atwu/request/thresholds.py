@@ -39,7 +39,7 @@ SETS = (FORGET, OTHER_PROMPTS, HOLDOUT, RETAIN, GENERAL, NEIGHBOURS, TEXTS, OVER
 """Sets of a threshold."""
 SHIPPED = "atwu default thresholds"
 """Name of the shipped thresholds."""
-OF_THE_RUN = ("system", "max_length", "bf16_full_eval")
+OF_THE_RUN = ("system", "max_length")
 """Settings that follow from the run."""
 _KEYS = ("about", "thresholds", "attacks", "settings")
 _BOUND = re.compile(
