@@ -42,6 +42,12 @@ class Example:
     """Paraphrase of the answer; wrong answers then follow its form."""
     subject: str | None = None
     """Person or thing that the row is about; rows with the same subject are statistically dependent."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the key text: an answer that says one of them states the fact."""
+    asked_span: Span | None = None
+    """The labelled range that the question asks for; None for the first one."""
+    alternatives: tuple[str, ...] = ()
+    """Texts of the same type as the asked part that would be wrong in its place: the wrong options of a choice."""
 
     @property
     def question(self) -> str:

@@ -1,0 +1,41 @@
+"""The fact of a row: the parts of its answer that carry it.
+
+In "Anna Berg has multiple sclerosis, diagnosed in 2019." the parts are "multiple sclerosis" and "2019". One of them answers
+the question; blanks, options and the matcher of answers work on parts, never on single words.
+"""
+
+from __future__ import annotations
+
+from atwu.data.key_token_spans import key_token_spans
+from atwu.data.schema import Example, Span
+
+SEPARATORS = " -'’=."
+"""What may lie between two key words of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+
+
+def fact_parts(row: Example) -> tuple[Span, ...]:
+    """Return the character ranges of the parts of a fact in the answer, in order; empty for an answer without words."""
+    parts: list[Span] = []
+    for start, end in key_token_spans(row):
+        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS):
+            parts[-1] = (parts[-1][0], end)
+        else:
+            parts.append((start, end))
+    return tuple(parts)
+
+
+def part_texts(row: Example) -> tuple[str, ...]:
+    """Return the texts of the parts of a fact."""
+    return tuple(row.answer[start:end] for start, end in fact_parts(row))
+
+
+def asked_part(row: Example) -> Span | None:
+    """Return the part that the question asks for: the one that covers `asked_span`, else the first; None without parts."""
+    parts = fact_parts(row)
+    if not parts:
+        return None
+    if row.asked_span is not None:
+        for start, end in parts:
+            if start <= row.asked_span[0] < end:
+                return start, end
+    return parts[0]
