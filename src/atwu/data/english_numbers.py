@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-_SMALL_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+from atwu._file_reading import read_yaml
+
+_ENGLISH = read_yaml(Path(__file__).with_name("value_words.yaml"))["english_numbers"]
+_SMALL_WORDS, _TENS = (_ENGLISH[name].split() for name in ("small", "tens"))
 _SMALL = {word: value for value, word in enumerate(_SMALL_WORDS)}
 _SMALL |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
 _ORDINALS = {word.removesuffix("y") + ("ieth" if word in _TENS else "th"): value for word, value in _SMALL.items()}

@@ -10,8 +10,11 @@ import functools
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import regex
+
+from atwu._file_reading import read_yaml
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _INVISIBLE = r"\u00ad\u200b-\u200f\u2060\ufeff"
@@ -31,14 +34,11 @@ _LETTERS = str.maketrans(
 """Letters that are written in two ways and have no decomposition."""
 _TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 """Other spelling of letters with marks: "Müller" is "Mueller"."""
-_CYRILLIC_ENDINGS = ["а", "я", "о", "е", "и", "ы", "і", "ї", "у", "ю", "ь", "ои", "ою", "еи", "ею", "ом", "ем", "ам", "ям", "ами", "ями", "ах", "ях", "ым", "им", "ыи", "ии", "ого", "его", "ому", "ему", "ую", "юю", "ая", "яя", "ые", "ие", "ых", "их", "ові", "еві"]
-"""Case endings of Russian and Ukrainian nouns and adjectives, without accents ("й" is "и"). The stemmers of nltk take seconds to
-import. "-ов" is not among them: Иванов is not Иван."""
-_KOREAN_PARTICLES = (
-    ["은", "는", "이", "가", "을", "를", "에", "의", "와", "과", "도", "로", "으로", "에서", "에게", "께서", "이다", "이다", "입니다", "이며", "까지", "부터", "만", "님", "씨"]
+_LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
+_CYRILLIC_ENDINGS, _KOREAN_PARTICLES, _ARABIC_PREFIXES, _HEBREW_PREFIXES = (
+    _LISTS[name].split() for name in ("cyrillic_endings", "korean_particles", "arabic_prefixes", "hebrew_prefixes")
 )
-_ARABIC_PREFIXES = ["وال", "بال", "كال", "فال", "لل", "ال", "و", "ب", "ل", "ف", "ك"]
-_HEBREW_PREFIXES = ["וה", "שה", "ה", "ו", "ב", "ל", "מ", "ש", "כ"]
+"""The stemmers of nltk know more endings, but take seconds to import."""
 _SHORTEST = 3
 """Minimum number of letters of a word that may have an ending or a prefix more."""
 

@@ -9,13 +9,14 @@ affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided el
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from string import ascii_uppercase
 
-from wordfreq import zipf_frequency
-
+from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.schema import Span, merged_spans
 from atwu.data.values import Value, find_values, readings
@@ -46,17 +47,11 @@ _SCRIPTS = (
 )
 _EVERYDAY = 5.9
 """Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
-_YES_OR_NO = frozenset(["yes", "no", "yeah", "nope", "ja", "nein", "oui", "non", "si", "sim", "nao", "nee", "nej", "da", "tak", "evet", "hayir", "да", "нет", "так", "ні"])
-_TITLES = frozenset(
-    ["mr", "mrs", "ms", "miss", "mister", "dr", "doctor", "prof", "professor", "sir", "lady", "dame", "lord", "rev", "reverend", "capt", "captain", "jr", "sr", "ph", "phd", "md", "esq", "herr", "frau", "fraulein", "monsieur", "madame", "mme", "mlle", "senor", "senora", "sra", "signor", "signora", "dott", "dottoressa", "dipl", "ing", "госпожа", "господин"]
+_LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
+_YES_OR_NO, _TITLES, _CONJUNCTIONS = (
+    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions")
 )
-_ARTICLES = frozenset(
-    ["a", "an", "the", "le", "la", "les", "l", "un", "une", "el", "los", "las", "der", "die", "das", "ein", "eine", "il", "lo", "gli", "i", "het", "een", "de", "o", "os", "as"]
-)
-_CONJUNCTIONS = frozenset(["and", "y", "e", "et", "und", "en"])
-_FUNCTION_WORDS = (_ARTICLES | _CONJUNCTIONS).union(
-    ["of", "in", "on", "at", "to", "for", "from", "by", "with", "du", "des", "d", "del", "della", "di", "da", "do", "dos", "das", "von", "zu", "zum", "zur", "van", "den", "dem"]
-)
+_FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 
@@ -247,16 +242,16 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     if word.text in _YES_OR_NO:
         return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
-    if word.capital and not said.words[place].capital and zipf_frequency(word.text, "en", "small") >= _EVERYDAY:
-        if any(other.capital for other in said.words):
-            return None
+    everyday = word.capital and _listed_frequency(word.text, "en") >= _EVERYDAY
+    if everyday and not said.words[place].capital and any(other.capital for other in said.words):
+        return None
     return start, stop
 
 
 def _in_order(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
     """Return the index behind all elements, said in order from a word on, with only further names between them."""
     end = _matches(said, place, content[0])
-    for before, element in zip(content, content[1:], strict=False):
+    for before, element in itertools.pairwise(content):
         if end is None:
             return None
         end = _next(said, end, before, element)
@@ -408,9 +403,15 @@ def _frequency(word: str) -> float:
     script = next((name for name, first, last in _SCRIPTS if first <= word[0] <= last), None)
     if script is None:
         return 8.0
-    largest = max(zipf_frequency(word, language, "small") for language in _LANGUAGES[script])
-    english = zipf_frequency(word, "en", "small")
+    largest = max(_listed_frequency(word, language) for language in _LANGUAGES[script])
+    english = _listed_frequency(word, "en")
     return english if english > 0 and largest < _COMMON else largest
+
+
+def _listed_frequency(word: str, language: str) -> float:
+    from wordfreq import zipf_frequency  # a third of a second
+
+    return float(zipf_frequency(word, language, wordlist="small"))
 
 
 # Options

@@ -1,8 +1,8 @@
-"""Values of a text, found whole: dates, times, amounts, numbers, addresses and other things with one right spelling per country.
+"""Values of a text, found whole: dates, times, amounts, numbers, addresses and others that are spelled in several ways.
 
-`find_values` returns spans that never cut a date, number or address, each with a canonical text that is the same for all its
-spellings: "1,240", "1 240" and "1240" are "1240"; "May 12, 1986" and "1986年5月12日" are "1986-05-12". Key tokens, blanks and the
-matcher of answers share these spans. Digits of all scripts are read; months, currencies, units and number words in the
+`find_values` returns spans that never cut a date, number or address, each with a canonical text that is the same for all
+its spellings: "1,240", "1 240" and "1240" are "1240"; "May 12, 1986" and "1986年5月12日" are "1986-05-12". Key tokens, blanks
+and the matcher of answers share these spans. Digits of all scripts are read; months, currencies, units and number words in the
 languages of `value_words.yaml`.
 """
 
@@ -216,7 +216,7 @@ def _date_patterns() -> tuple[re.Pattern[str], ...]:
     of = r"(?:\s+(?:of|de|del|di|den|the))?\s*"
     patterns = (
         # 1986. május 12.; 1986 May 12; 1986-May-12
-        rf"{_BEGIN}{_YEAR}[.,]?[\s-]+{month}[\s-]+{_DAY}{_END}",
+        rf"{_BEGIN}{_YEAR}\.?[\s-]+{month}[\s-]+{_DAY}{_END}(?!,?\s+[12]\d{{3}})",
         # 12 May 1986, 12. Mai 1986, 3rd of March, 5 de mayo de 1986, 1er mars
         rf"{_BEGIN}{_DAY}(?:st|nd|rd|th|er|º|°|\.)?{of}[\s-]?{month}{_END}(?:,?{of}[\s-]?{_YEAR}{_END})?",
         # May 12, 1986; March 3rd
@@ -279,9 +279,11 @@ _EASTERN_CLOCK = re.compile(
     r"(?P<half>午前|午後|上午|下午|오전|오후)?\s?(?P<hour>\d{1,2})\s?[時时點点시]\s?(?:(?P<minute>\d{1,2})\s?[分분]|(?P<thirty>半|반))?"
 )
 _PAST = re.compile(
-    rf"{_BEGIN}(?:(?P<part>half|(?:a )?quarter|[a-z-]+|\d{{1,2}})(?: minutes)?) (?P<side>past|to) (?P<hour>[a-z]+|\d{{1,2}}){_END}",
+    rf"{_BEGIN}(?:(?P<part>half|(?:a )?quarter|[a-z-]+|\d{{1,2}})(?: minutes)?) (?P<side>past|to) "
+    rf"(?P<hour>[a-z]+|\d{{1,2}}){_END}",
     re.IGNORECASE,
 )
+"""Half past nine, ten minutes to 3."""
 
 
 def _times(text: str) -> Iterator[Value]:
@@ -335,7 +337,8 @@ def _versions(text: str) -> Iterator[Value]:
 
 
 _PHONE = re.compile(
-    rf"(?<![\w.])(?:\+\d{{1,3}}[ ./-]?)?(?:\(\d{{1,5}}\)[ ./-]?)?\d{{2,5}}(?:[ ./-]\d{{2,5}}){{0,5}}(?:(?<=\d{{7}})|(?<=[ ./-]\d\d)|(?<=\d{{3}})){_END}"
+    r"(?<![\w.])(?:\+\d{1,3}[ ./-]?)?(?:\(\d{1,5}\)[ ./-]?)?"  # country and area
+    rf"\d{{2,5}}(?:[ ./-]\d{{2,5}}){{0,5}}{_END}"
 )
 
 
