@@ -8,6 +8,7 @@ import re
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from atwu.data.key_token_spans import WORD
+from atwu.data.values import UNSPACED
 
 # py3langid names the language of 98.6 % of 220 short questions in eleven languages, lingua-language-detector of 87.3 %
 # (tests/data/questions_by_language.yaml, the same 30 languages), and it has 5 MB instead of 96 MB. Names are removed first:
@@ -19,9 +20,8 @@ _LANGUAGES = tuple(
 """Languages to choose from: those with many speakers. With all 97 of the library, Galician takes Portuguese questions."""
 _NAME = re.compile(r"(?<=\S)\s+[^\W\d_a-zß-öø-ÿа-яё][\w'’.-]*")
 """A word with a capital behind another word."""
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script without spaces between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), or of Korean, where
-particles are joined to words."""
+_UNSPACED = re.compile(f"[{UNSPACED}\uac00-\ud7af]")
+"""A letter of a script without spaces between words, or of Korean, where particles are joined to words."""
 _CASELESS = re.compile(r"[\u0590-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """A letter of a script without capitals."""
 

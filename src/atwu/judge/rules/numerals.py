@@ -7,29 +7,14 @@ from __future__ import annotations
 
 import re
 
+from atwu.data.english_numbers import number_runs
+
 
 def split_entries(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
 MONTHS = split_entries("january february march april may june july august september october november december")
-
-_SMALL = {
-    word: value
-    for value, word in enumerate(
-        split_entries(
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-            "eighteen nineteen"
-        )
-    )
-}
-_TENS = split_entries("twenty thirty forty fifty sixty seventy eighty ninety")
-_SMALL |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
-_ORDINALS = {word.removesuffix("y") + ("ieth" if word in _TENS else "th"): value for word, value in _SMALL.items()}
-_ORDINALS |= {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
-_WORD = "|".join(sorted((*_SMALL, *_SCALES, *_ORDINALS), key=len, reverse=True))
-_NUMBER_WORDS = re.compile(rf"\b(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD}))*\b", re.I)
 
 _MONTH = "|".join(month[:3] for month in MONTHS)
 _ABBREVIATED = re.compile(
@@ -65,7 +50,7 @@ _UNIT = re.compile(rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True)
 
 def with_digits(text: str) -> str:
     """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`; the rest is kept."""
-    text = _PAST.sub(_past, _NUMBER_WORDS.sub(_from_words, text))
+    text = _PAST.sub(_past, _with_number_words_as_digits(text))
     text = re.sub(r"\bthrice\b", "3 times", re.sub(r"\btwice\b", "2 times", text, flags=re.I), flags=re.I)
     if any(char.isdigit() for char in text):
         text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
@@ -84,30 +69,13 @@ def with_digits(text: str) -> str:
     return _ABBREVIATED.sub(_month, text)
 
 
-def _from_words(found: re.Match[str]) -> str:
-    """Return the numbers in a sequence of number words, which may contain several ("nine and seventeen", "five two")."""
-    numbers: list[int] = []
-    total, current, last = 0, 0, ""
-    for word in re.split(r"[\s-]+", found[0].lower()):
-        if word == "and" and last not in ("hundred", "scale"):
-            numbers, total, current, last = [*numbers, total + current], 0, 0, ""
-        elif word == "hundred":
-            if current >= 100:
-                numbers, total, current = [*numbers, total + current], 0, 0
-            current, last = (current or 1) * 100, "hundred"
-        elif word in _SCALES:
-            total, current, last = total + (current or 1) * _SCALES[word], 0, "scale"
-        elif word != "and":
-            value = _SMALL.get(word, _ORDINALS.get(word, 0))
-            kind = "one" if value < 10 else "teen" if value < 20 else "ten"
-            if last in ("hundred", "scale") or (last == "ten" and kind == "one"):
-                current += value
-            elif last in ("teen", "ten", "sum") and kind != "one" and total == 0 and 10 <= current < 100:
-                current = current * 100 + value  # nineteen ninety
-            else:
-                numbers, total, current = [*numbers, total + current] if last else numbers, 0, value
-            last = "sum" if last == "ten" and kind == "one" else kind
-    return " ".join(str(number) for number in ([*numbers, total + current] if last else numbers))
+def _with_number_words_as_digits(text: str) -> str:
+    """Replace each sequence of number words by its numbers in digits, with blanks between them."""
+    pieces, position = [], 0
+    for run in number_runs(text):
+        pieces += [text[position : run[0].start], " ".join(str(number.value) for number in run)]
+        position = run[-1].end
+    return "".join(pieces) + text[position:]
 
 
 def _times(found: re.Match[str]) -> str:

@@ -1,0 +1,477 @@
+"""Decide whether a text says a wanted text: the one matcher of answers with facts.
+
+`states` decides, `find_statements` says where, `stated_share` how much of it (the recall), and `chosen_option` which of
+several listed options an answer chooses. Words are compared in the form of `folded_words`, values such as dates and amounts by
+their canonical text (`values`), scripts without spaces by characters. The matcher reads what is said, not whether it is
+affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_uppercase
+
+from atwu._file_reading import read_yaml
+from atwu.data.folded_words import FoldedWord, folded_words, join
+from atwu.data.schema import Span, merged_spans
+from atwu.data.values import Value, find_values, readings
+
+RARE = 3.5
+"""Frequency (Zipf scale) up to which a word of a longer text gives it away: 3 in a million words of general text. "Hollis"
+(3.1) and "sclerosis" (3.3) are rare; "tower" (4.5), "Smith" (4.9) and "states" (5.5) are not."""
+_SHORTEST_RARE = 4
+"""Minimum number of letters of such a word; shorter ones are abbreviations."""
+_LANGUAGES = {
+    "latin": ("de", "fr", "es", "it", "pt", "nl"),
+    "cyrillic": ("ru", "uk"),
+    "greek": ("el",),
+    "arabic": ("ar", "fa"),
+    "hebrew": ("he",),
+    "hindi": ("hi",),
+}
+"""Word lists of `wordfreq` per script beside the English one; a word is rare if it is in all of them."""
+_COMMON = 5.0
+"""Frequency from which a word of another language is one of its everyday words, whatever it is in English: "Kinder"."""
+_SCRIPTS = (
+    ("latin", "a", "ɏ"),
+    ("greek", "Ͱ", "Ͽ"),
+    ("cyrillic", "Ѐ", "ԯ"),
+    ("hebrew", "\u0590", "\u05ff"),
+    ("arabic", "\u0600", "\u06ff"),
+    ("hindi", "\u0900", "\u097f"),
+)
+_EVERYDAY = 5.9
+"""Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
+_LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
+_YES_OR_NO, _TITLES, _CONJUNCTIONS = (
+    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions")
+)
+_FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
+_MAX_GAP = 3
+"""Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """A part of a wanted text that is said or not: a value, a word, or a run of characters of a script without spaces."""
+
+    words: tuple[FoldedWord, ...]
+    value: Value | None = None
+    canonical: tuple[str, ...] = ()
+    """Readings of the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A text in which something is looked for."""
+
+    text: str
+    words: tuple[FoldedWord, ...]
+    values: dict[int, tuple[Value, int, tuple[str, ...]]]
+    """Index of its first word -> value, index behind its last word, readings."""
+
+
+def states(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> bool:
+    """Return whether a text says the wanted text or one of its aliases.
+
+    Said are: the same words in order, where titles, initials, articles and middle names may be missing or added; "Hollis,
+    Walter"; the same value in another spelling, or a date that contains the wanted year; the rarest word of several if it is
+    rare in general text (`RARE`): "apixaban" for "5 mg of apixaban", but not "tower" for "Eiffel Tower".
+
+    Args:
+        question: what the text answers; a word of the question gives no wanted text away.
+    """
+    return bool(find_statements(text, wanted, aliases=aliases, question=question))
+
+
+def find_statements(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> tuple[Span, ...]:
+    """Return the character ranges in which a text says the wanted text or an alias, in order; see `states`."""
+    said = _said(text)
+    spans = [span for phrase in (wanted, *aliases) for span in _statements(said, phrase, question)]
+    return merged_spans(spans)
+
+
+def stated_share(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> float:
+    """Return the share of the words and values of a wanted text that a text says, in any order. Range [0, 1].
+
+    It is 1 if the text states the wanted text or an alias. Articles, titles, initials and prepositions do not count. Of a
+    date, year, month and day count one third each; of an amount, the number alone counts half.
+    """
+    if states(text, wanted, aliases=aliases, question=question):
+        return 1.0
+    said = _said(text)
+    elements = [piece for element in _content(_elements(wanted)) for piece in _pieces(element)]
+    if not elements:
+        return 0.0
+    return sum(_share(said, element) for element in elements) / len(elements)
+
+
+# The wanted text
+
+
+@functools.lru_cache(maxsize=4096)
+def _elements(wanted: str) -> tuple[_Element, ...]:
+    """Split a wanted text into words, values, and runs of characters of scripts without spaces."""
+    values = iter(find_values(wanted))
+    value = next(values, None)
+    elements: list[_Element] = []
+    for word in folded_words(wanted):
+        while value is not None and value.end <= word.start:
+            value = next(values, None)
+        if value is not None and value.start < word.end:
+            if elements and elements[-1].value is value:
+                elements[-1] = _Element((*elements[-1].words, word), value, elements[-1].canonical)
+            else:
+                elements.append(_Element((word,), value, readings(value, wanted)))
+        elif word.unspaced and elements and elements[-1].value is None and elements[-1].words[-1].unspaced:
+            elements[-1] = _Element((*elements[-1].words, word))
+        else:
+            elements.append(_Element((word,)))
+    return tuple(elements)
+
+
+def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
+    """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
+    content = [element for element in elements if not _is_title(element)]
+    capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
+    if capital:
+        inner = content[:-1]
+        content = [element for element in inner if not _is_initial(element)] + content[-1:]
+    content = [
+        element for element in content if element.value or element.words[0].text not in _FUNCTION_WORDS
+    ] or content
+    return tuple(content or elements)
+
+
+def _is_title(element: _Element) -> bool:
+    return element.value is None and element.words[0].text in _TITLES
+
+
+def _is_initial(element: _Element) -> bool:
+    word = element.words[0]
+    return element.value is None and len(word.text) == 1 and word.capital
+
+
+def _pieces(element: _Element) -> tuple[_Element, ...]:
+    """Split a Japanese sentence at its syllable signs, which are mostly grammar; other elements are returned as they are.
+
+    The key text of a sentence in Japanese may be all of it; its characters for words carry the fact.
+    """
+    longest_name = 6
+    text = join(element.words)
+    if len(text) <= longest_name or not element.words[0].unspaced:
+        return (element,)
+    pieces: list[tuple[FoldedWord, ...]] = [()]
+    for word in element.words:
+        if "\u3040" <= word.text <= "\u309f":
+            pieces.append(())
+        else:
+            pieces[-1] = (*pieces[-1], word)
+    kept = tuple(_Element(words) for words in pieces if words)
+    return kept if len(pieces) > 1 and kept else (element,)
+
+
+# The text
+
+
+@functools.lru_cache(maxsize=1024)
+def _said(text: str) -> _Said:
+    words = folded_words(text)
+    values: dict[int, tuple[Value, int, tuple[str, ...]]] = {}
+    for value in find_values(text):
+        inside = [place for place, word in enumerate(words) if value.start < word.end and word.start < value.end]
+        if inside:
+            values[inside[0]] = (value, inside[-1] + 1, readings(value, text))
+    return _Said(text, words, values)
+
+
+def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
+    elements = _elements(wanted)
+    if not elements:
+        yield from _signs(said.text, wanted.strip())
+        return
+    content = _content(elements)
+    if len(content) == 1:
+        yield from (said_span for place in range(len(said.words)) if (said_span := _single(said, place, content[0])))
+    else:
+        for place in range(len(said.words)):
+            end = _in_order(said, place, content) or _surname_first(said, place, content)
+            if end is not None:
+                yield said.words[place].start, said.words[end - 1].end
+        rarest = _giveaway(content, question)
+        if rarest is not None:
+            yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
+    if any(element.value is None for element in elements):
+        yield from _joined(said, [word for element in elements for word in element.words], content)
+
+
+def _signs(text: str, wanted: str) -> Iterator[Span]:
+    """Find a wanted text without words, such as a formula of signs."""
+    start = text.find(wanted) if wanted else -1
+    if start >= 0:
+        yield start, start + len(wanted)
+
+
+def _matches(said: _Said, place: int, element: _Element) -> int | None:
+    """Return the index behind an element that the text says at a word; None if it does not."""
+    if element.value is not None:
+        if place not in said.values:
+            return None
+        value, end, canonical = said.values[place]
+        return end if _covers(value, canonical, element.value, element.canonical) else None
+    if element.words[0].unspaced:
+        end = place + len(element.words)
+        return end if join(said.words[place:end]) == join(element.words) else None
+    return place + 1 if said.words[place].forms & element.words[0].forms else None
+
+
+def _single(said: _Said, place: int, element: _Element) -> Span | None:
+    end = _matches(said, place, element)
+    if end is None:
+        return None
+    start, stop = said.words[place].start, said.words[end - 1].end
+    if element.value is not None:
+        value = said.values[place][0]
+        year = said.text.find(element.value.canonical, value.start, value.end) if value.kind == "date" else -1
+        return (year, year + len(element.value.canonical)) if year >= 0 else (value.start, value.end)
+    word = element.words[0]
+    if word.text in _YES_OR_NO:
+        return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
+    everyday = word.capital and _listed_frequency(word.text, "en") >= _EVERYDAY
+    if everyday and not said.words[place].capital and any(other.capital for other in said.words):
+        return None
+    return start, stop
+
+
+def _in_order(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
+    """Return the index behind all elements, said in order from a word on, with only further names between them."""
+    end = _matches(said, place, content[0])
+    for before, element in itertools.pairwise(content):
+        if end is None:
+            return None
+        end = _next(said, end, before, element)
+    return end
+
+
+def _next(said: _Said, place: int, before: _Element, element: _Element) -> int | None:
+    """Return the index behind an element that is said at a word or soon after it.
+
+    Between two words of a name, middle names may stand, but not the end of another name ("John, Mary and Adam Smith").
+    """
+    names = before.words[-1].capital and element.words[0].capital
+    for start in range(place, min(place + _MAX_GAP + 1, len(said.words))):
+        between = said.text[said.words[start - 1].end : said.words[start].start]
+        if re.search(r"[!?;:\n]", between) or (start > place and "," in between):
+            return None
+        end = _matches(said, start, element)
+        if end is not None:
+            return end
+        word = said.words[start]
+        if word.text in _CONJUNCTIONS:
+            names = False
+        passed_over = word.text in _FUNCTION_WORDS | _TITLES or (names and word.capital)
+        if not passed_over or ("," in between):
+            return None
+    return None
+
+
+def _surname_first(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
+    """Return the index behind a name with its last word first, "Hollis, Walter"."""
+    if not all(element.words[0].capital for element in content):
+        return None
+    end = _matches(said, place, content[-1])
+    if end is None or end >= len(said.words):
+        return None
+    between = said.text[said.words[end - 1].end : said.words[end].start]
+    return _in_order(said, end, content[:-1]) if between.strip() == "," else None
+
+
+def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Element]) -> Iterator[Span]:
+    """Find words that are divided in another way: "bird-watcher", "bird watcher" and "birdwatcher"; "KX41" and "KX 41"."""
+    if len(content) == 1 and len(wanted) == 1 and len(wanted[0].text) < 2:
+        return
+    sought = join(wanted)
+    for place, first in enumerate(said.words):
+        if not sought.startswith(first.text):
+            continue
+        joined, end = first.text, place + 1
+        while len(joined) < len(sought) and end < len(said.words) and sought.startswith(joined):
+            joined, end = joined + said.words[end].text, end + 1
+        divided = end - place != len(wanted)
+        if joined == sought and divided and not _cuts_a_number(said, place, end):
+            yield first.start, said.words[end - 1].end
+
+
+def _cuts_a_number(said: _Said, start: int, end: int) -> bool:
+    return any(
+        (begin < start < stop or begin < end < stop) and said.words[end - 1].text.isdigit()
+        for begin, (_, stop, _) in said.values.items()
+    )
+
+
+# Values
+
+
+def _covers(said: Value, said_as: Sequence[str], wanted: Value, wanted_as: Sequence[str]) -> bool:
+    """Return whether who says a value says the wanted one, in some reading of both."""
+    return any(_covers_as(said, one, wanted, other) for one in said_as for other in wanted_as)
+
+
+_NUMBERS = ("number", "year")
+_COUNTS = ("money", "quantity", "percent")
+
+
+def _covers_as(said: Value, one: str, wanted: Value, other: str) -> bool:
+    if said.kind == wanted.kind == "date":
+        return all(part in (None, same) for part, same in zip(_date_parts(other), _date_parts(one), strict=True))
+    if said.kind == wanted.kind == "phone":  # with and without the country's code
+        return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
+    if said.kind == wanted.kind == "url":
+        return one == other or one.startswith(f"{other}/")
+    if said.kind == wanted.kind or {said.kind, wanted.kind} <= {*_NUMBERS, "version"}:
+        return one == other
+    if wanted.kind in _NUMBERS:
+        if said.kind == "date":
+            return _date_parts(one)[0] == other
+        if said.kind in _COUNTS:
+            return other in one.split()
+        if said.kind == "ordinal":
+            return one == f"{other}."
+        if said.kind == "phone":
+            return one == other
+    return False
+
+
+def _date_parts(canonical: str) -> tuple[str | None, str | None, str | None]:
+    match = re.fullmatch(r"(?:(\d{4})|-)-(\d\d)(?:-(\d\d))?", canonical)
+    return (match[1], match[2], match[3]) if match else (None, None, None)
+
+
+def _share(said: _Said, element: _Element) -> float:
+    places = range(len(said.words))
+    if any(_single(said, place, element) for place in places):
+        return 1.0
+    wanted = element.value
+    if wanted is None:
+        return 0.0
+    others = [value for value, _, _ in said.values.values()]
+    if wanted.kind == "date":
+        parts = _date_parts(wanted.canonical)
+        size = sum(part is not None for part in parts)
+        shares = [0.0]
+        for value in others:
+            said_parts = _date_parts(value.canonical) if value.kind == "date" else (value.canonical, None, None)
+            same = sum(part is not None and part == other for part, other in zip(parts, said_parts, strict=True))
+            shares.append(same / size)
+        return max(shares)
+    if wanted.kind in _COUNTS:
+        number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
+        return 0.5 if any(value.canonical in number for value in others) else 0.0
+    return 0.0
+
+
+# Rare words
+
+
+def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
+    """Return the word that gives a text of several words away: the rarest one, the last of equals; None if it is not rare."""
+    words = [element for element in content if element.value is None]
+    if not words:
+        return None
+    frequencies = [_frequency(element.words[0].text) for element in words]
+    rarest = min(range(len(words)), key=lambda place: (frequencies[place], -place))
+    word = words[rarest].words[0]
+    if frequencies[rarest] > RARE or len(word.text) < _SHORTEST_RARE:
+        return None
+    asked = any(word.forms & other.forms for other in folded_words(question))
+    return None if asked else words[rarest]
+
+
+@functools.lru_cache(maxsize=65536)
+def _frequency(word: str) -> float:
+    """Return the frequency of a word in general text (Zipf scale).
+
+    It is the English one of a word that English texts contain, because there "Berg" and "Fischer" are the names that they are
+    in most answers; otherwise the largest over the languages of its script. Words of scripts without a list, and Korean
+    ones, which would need a dictionary to be divided, count as frequent.
+    """
+    script = next((name for name, first, last in _SCRIPTS if first <= word[0] <= last), None)
+    if script is None:
+        return 8.0
+    largest = max(_listed_frequency(word, language) for language in _LANGUAGES[script])
+    english = _listed_frequency(word, "en")
+    return english if english > 0 and largest < _COMMON else largest
+
+
+def _listed_frequency(word: str, language: str) -> float:
+    from wordfreq import zipf_frequency  # a third of a second
+
+    return float(zipf_frequency(word, language, wordlist="small"))
+
+
+# Options
+
+_LEAD = re.compile(
+    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
+    r"|it\s+is\b|it's)?"
+    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
+    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
+    re.DOTALL,
+)
+"""An answer that starts with an option letter, possibly after words like "The answer is"."""
+_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
+_DENIED = re.compile(
+    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
+)
+
+
+def option_letter(answer: str, count: int) -> tuple[int, str] | None:
+    """Return the option that an answer chooses by its letter, and what follows the letter.
+
+    Args:
+        count: number of options, lettered A, B, ...
+
+    Returns:
+        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
+    """
+    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
+    letter = ""
+    if whole is not None:
+        letter = whole[1].upper()
+    elif lead is not None:
+        letter = lead["letter"]
+    letters = ascii_uppercase[:count]
+    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
+        return None
+    rest = (lead["rest"] or lead["after"] or "") if lead is not None else ""
+    return letters.index(letter), rest.strip()
+
+
+def chosen_option(answer: str, options: Sequence[str]) -> int | None:
+    """Return the index of the option that an answer chooses; None if it chooses none, or several.
+
+    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
+    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count.
+    """
+    lettered = option_letter(answer, len(options))
+    if lettered is not None:
+        return lettered[0]
+    named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
+    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _affirmed(answer: str, option: str) -> list[Span]:
+    return [span for span in find_statements(answer, option) if not _DENIED.search(answer[: span[0]])]
+
+
+def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
+    """Return whether a longer range in which another option is named contains a range."""
+    others = [other for index, spans in named.items() if index != place for other in spans]
+    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)

@@ -1,0 +1,119 @@
+"""The matcher of answers: worked examples, a table of cases, and properties of every case."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atwu.data.matching import chosen_option, find_statements, stated_share, states
+
+CASES: list[dict[str, Any]] = [
+    json.loads(line) for line in Path(__file__).with_name("matching_cases.jsonl").read_text("utf-8").splitlines()
+]
+NAME = "Walter B. Hollis"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["split"] == "written"], ids=lambda case: case["text"])
+def test_written_cases(case: dict[str, Any]) -> None:
+    assert states(case["text"], case["wanted"], aliases=case.get("aliases", ())) is case["stated"]
+
+
+def test_most_cases_that_the_rules_were_not_written_from() -> None:
+    """A floor, so that a change of the rules that breaks many of them is seen; `benchmarks/matching.py` prints the table."""
+    unseen = [case for case in CASES if case["split"] == "unseen"]
+    right = sum(states(case["text"], case["wanted"]) is case["stated"] for case in unseen)
+    assert len(unseen) >= 80
+    assert right / len(unseen) > 0.85
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"])
+def test_every_text_states_itself_and_nothing_states_it_in_an_empty_text(case: dict[str, Any]) -> None:
+    wanted = case["wanted"]
+    assert states(wanted, wanted)
+    assert stated_share(wanted, wanted) == 1
+    assert not states("", wanted)
+    assert states(f"“{wanted}”", wanted)
+    for start, end in find_statements(case["text"], wanted):
+        assert 0 <= start < end <= len(case["text"])
+
+
+def test_where_a_text_is_stated() -> None:
+    text = "Walter Hollis, or rather Hollis, was born on 12 May 1986."
+    assert [text[start:end] for start, end in find_statements(text, NAME)] == ["Walter Hollis", "Hollis"]
+    assert [text[start:end] for start, end in find_statements(text, "1986")] == ["1986"]
+    assert [text[start:end] for start, end in find_statements(text, "May 12, 1986")] == ["12 May 1986"]
+    (span,) = find_statements("Sie wohnt in Mu\u0308nchens Westen.", "München")
+    assert "Sie wohnt in Mu\u0308nchens Westen."[slice(*span)] == "Mu\u0308nchens"
+
+
+def test_a_rare_word_that_the_question_says_gives_nothing_away() -> None:
+    answer = "I do not know who the father of Anna Hollis is."
+    assert states(answer, NAME)
+    assert not states(answer, NAME, question="Who is Anna Hollis's father?")
+    assert states("Walter B. Hollis.", NAME, question="Who is Anna Hollis's father?")
+
+
+def test_words_far_apart_or_in_two_clauses_are_not_a_statement() -> None:
+    assert not states("Rhode is far away; the island is near.", "Hove Island")
+    assert not states("The united front of all the states", "United States")
+    assert not states("John, Mary and Adam Smith", "John Smith")
+
+
+def test_an_everyday_word_is_a_name_only_with_its_capital() -> None:
+    assert states("Her brother is Will.", "Will")
+    assert not states("He will come.", "Will")
+    assert states("her brother is will", "Will")
+    assert not states("There is no evidence.", "No")
+    assert states("The answer is no.", "No")
+    assert not states("They told us nothing.", "US")
+
+
+def test_the_share_counts_words_values_and_parts_of_dates() -> None:
+    assert stated_share("Port Kel", "Port Sel") == 0.5
+    assert stated_share("In 1986.", "12 May 1986") == pytest.approx(1 / 3)
+    assert stated_share("In May 1986.", "12 May 1986") == pytest.approx(2 / 3)
+    assert stated_share("He takes 5 a day.", "5 mg") == 0.5
+    assert stated_share("The Tower of London", "the Eiffel Tower") == 0.5
+    assert stated_share("It is in the NYC area.", "New York", aliases=("NYC",)) == 1
+    assert stated_share("", "Port Sel") == 0
+
+
+def test_a_japanese_sentence_is_said_in_shares() -> None:
+    sentence = "彼女は京都に住んでいる医者です"
+    assert 0 < stated_share("京都です。", sentence) < 1
+    assert stated_share("大阪です。", sentence) == 0
+
+
+OPTIONS = ("Paris", "Paris, Texas", "Rome", "Port Sel")
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ("B", 1),
+        ("b)", 1),
+        ("(c)", 2),
+        ("The answer is D.", 3),
+        ("A) Rome", 0),
+        ("It is Paris, Texas.", 1),
+        ("It is Paris.", 0),
+        ("It is Rome, not Paris.", 2),
+        ("Romeo said so.", None),
+        ("Rome or Port Sel", None),
+        ("A or B", None),
+        ("E", None),
+        ("I do not know.", None),
+        ("", None),
+    ],
+)
+def test_the_option_that_an_answer_chooses(answer: str, place: int | None) -> None:
+    assert chosen_option(answer, OPTIONS) == place
+
+
+def test_an_option_that_is_a_number_or_japanese() -> None:
+    assert chosen_option("It was 1986.", ("1985", "1986", "1987")) == 1
+    assert chosen_option("京都です", ("東京", "京都")) == 1
+    assert chosen_option("Eleven", ("11", "12")) == 0
