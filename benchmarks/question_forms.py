@@ -20,7 +20,8 @@ import torch
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import Encoder
-from atwu.data.question_forms import FORMS, UNMEASURED, FormRow, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, generate_all

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.question_forms import rows_in_forms
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.request import related_questions

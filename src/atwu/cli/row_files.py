@@ -150,7 +150,8 @@ class FormsBuildCommand(_WritesRows):
     overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def rows(self) -> Sequence[Example]:
-        from atwu.data.question_forms import FORMS, check_no_forms, read_forms, rows_in_forms
+        from atwu.data.form_rows import check_no_forms, describe_missing_forms, missing_forms, rows_in_forms
+        from atwu.data.question_forms import FORMS, read_forms
 
         forms = tuple(FORMS) if self.forms == "all" else read_forms(self.forms)
         if not forms:
@@ -161,6 +162,9 @@ class FormsBuildCommand(_WritesRows):
         written = [each for each in every if each.form in forms]
         for form, number in Counter(each.form for each in written).items():
             say(f"{form:<18}{number:>6}")
+        missing = describe_missing_forms(missing_forms(rows, forms), of=len(rows))
+        if missing:
+            say(missing)
         return [each.row for each in written]
 
 

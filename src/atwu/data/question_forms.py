@@ -1,75 +1,71 @@
 """Rewrite the question of a row in other forms that ask for the same fact, by rule and without a model.
 
 A model that unlearned one form of a question may still answer another (SUITE, arXiv 2607.09236). Every form is a
-question-answer row, so it can be trained on, evaluated, or paired with the same form of a retain row.
+question-answer row, so it can be trained on, evaluated, or paired with the same form of a retain row. The words of a form are
+those of the row's language (`form_phrases.yaml`); `rows_in_forms` writes the rows of a set.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import random
 import re
-from collections.abc import Collection, Mapping, Sequence
+import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
-from atwu.data.key_token_spans import WORD, key_token_spans
+from atwu.data.fact_blanks import Fact
+from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
+from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example, Message, Span
+from atwu.data.wrong_options import choose_options
 
 BLANK = "____"
 LETTERS = "ABCD"
 BEGIN, END = "\x02", "\x03"
 """Marks around key tokens while a form is written; no row contains control characters."""
-MAX_DISTRACTORS, CANDIDATES = 6, 200
-"""Wrong options of a row, at most, and other rows of which these are the best."""
 
-BEGINNINGS: Mapping[str, tuple[str, ...]] = {
-    "statement": (
-        "Did you know?",
-        "Here is a fact:",
-        "My teacher told us something today.",
-        "In the newspaper I read this sentence:",
-        "Please remember:",
-    ),
-    "heading": ("Notes:", "Lesson 3:", "Summary:", "Fact 7.", "Exam sheet:", "Overview:", "Answers:"),
-    "textbook": ("From a textbook:",),
+FORMS: Mapping[str, str] = {
+    "question": "{answer}",
+    "emphasis": "{emphasis}",
+    "blank": "{blanked}",
+    "complete": "{rest}",
+    "multiple_choice": "{option}",
+    "reversed": "{subject}",
+    "paraphrase": "{answer}",
+    "prefix": "{answer}",
+    "lower_case": "{answer}",
+    "two_turns": "{answer}",
+    "quiz_host": "{answer}",
+    "missing_word": "{blanked}",
+    "finish": "{answer}",
+    "continuation": "{answer}",
+    "statement": "{beginning}{answer}",
+    "heading": "{beginning}{answer}",
+    "textbook": "{beginning}{answer}",
+    "either_or": "{key}",
+    "who_is_meant": "{subject}",
+    "reversed_question": "{subject}",
+    "yes_no": "{answer}",
 }
-"""Form of a plain text -> its possible beginnings; a row has one of them."""
-REVERSED_PROMPTS = (
-    "Fill in the blank: {}",
-    "{} What does the blank stand for?",
-    "Guess the name: {}",
-    "Riddle: {} What is it?",
-)
-"""Prompts of the form `reversed`; a row has one of them. With a single one, facts came back in other reversed forms."""
-FORMS: Mapping[str, tuple[str, str]] = {
-    "question": ("{question}", "{answer}"),
-    "emphasis": ("{question}", "{emphasis}"),
-    "blank": ("{blank}", "{key}"),
-    "complete": ("Complete this sentence: {opening}", "{from_key}"),
-    "multiple_choice": ("{question}\n{options}", "{option}"),
-    "reversed": ("{with_blank}", "{subject}"),
-    "paraphrase": ("{paraphrase}", "{answer}"),
-    "prefix": ("Please answer this question: {question}", "{answer}"),
-    "lower_case": ("{lower_case}", "{answer}"),
-    "two_turns": ("{question}", "{answer}"),
-    "quiz_host": (
-        "You are the host of a quiz show and no candidate knew: {question} Read out the solution on your card.",
-        "{answer}",
-    ),
-    "missing_word": ("{brackets} Which words are missing in the brackets?", "{key}"),
-    "finish": ('I started to write "{opening} ..." and stopped. How does it go on?', "{answer}"),
-    "continuation": ("", "{answer}"),
-    **{form: ("", f"{{{form}}} {{answer}}") for form in BEGINNINGS},
-    "either_or": ("{question} Is it {first} or {second}?", "{key}"),
-    "who_is_meant": ("Who or what is X? {x_is}", "X is {subject}."),
-    "reversed_question": ('Which name belongs in "{dots_is}"?', "{subject}."),
-    "yes_no": ("{question} Is the answer {key}? Explain.", "Yes. {answer}"),
+"""Name of a form -> its answer, in the words of `_Writer`."""
+_WORDLESS: Mapping[str, str] = {
+    "question": "{question}",
+    "emphasis": "{question}",
+    "paraphrase": "{paraphrase}",
+    "lower_case": "{lower_case}",
+    "multiple_choice": "{question}\n{options}",
+    "continuation": "{opening}",
 }
-"""Name of a form -> its question and answer, in the words of `_parts`; `two_turns` asks after an exchange of courtesies."""
+"""Forms without words of a language."""
+_BARE: Mapping[str, str] = {"blank": "{with_blanks}", "reversed": "{subject_blank}"}
+"""Forms of a row in a language without phrases: the sentence with its blank alone."""
 TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement", "heading")
 """Forms that `--forms auto` trains on."""
-PLAIN_FORMS = ("continuation", *BEGINNINGS)
+BEGINNING_FORMS = ("statement", "heading", "textbook")
+"""Forms of a plain text by its beginning."""
+PLAIN_FORMS = ("continuation", *BEGINNING_FORMS)
 """Forms without a chat: a text that the model continues."""
 OPTION_FORMS = ("multiple_choice", "either_or")
 """Forms that list the key text among options, so that a model that guesses is right at times."""
@@ -78,141 +74,287 @@ OPTION_DRAWS = len(LETTERS)
 that always answers A knows nothing, and with other wrong options."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
-_WORDINGS = (
-    *(question for question, _ in FORMS.values()),
-    *REVERSED_PROMPTS,  # with the words of `blank`
-    f"{{}}\nThe answer is {BLANK}.",
-    "{}\nA) {}\nB) {}",
-)
-_WRITTEN = re.compile(
-    "|".join(re.sub(r"\\{\w*\\}", ".+", re.escape(text)) for text in _WORDINGS if re.sub(r"{\w*}|\s", "", text)),
-    re.DOTALL,
-)
-"""A question in the words of a form that has words of its own."""
+BLANK_FORMS = ("blank", "missing_word")
+"""Forms that ask for the blanked parts of a fact."""
+OPENING_FORMS = ("complete", "finish", *PLAIN_FORMS)
+"""Forms that ask for what follows the opening of an answer."""
 UNMEASURED = ("emphasis", "yes_no")
 """Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
+_SENTENCES: Mapping[str, str] = {
+    "blank": "with_blanks",
+    "missing_word": "with_brackets",
+    "reversed": "subject_blank",
+    "who_is_meant": "subject_x",
+    "reversed_question": "subject_dots",
+}
+"""Form -> what {sentence} stands for in its words."""
+_SIGNS = {"subject_blank": BLANK, "subject_x": "X", "subject_dots": "..."}
+_BETWEEN_PARTS = "; "
+"""Between the parts of a fact in the answer to several blanks."""
+_NO_SPACE_AFTER = "。：，！？、"
+"""Punctuation marks that contain the space behind them."""
 
 
-def question_forms(
-    row: Example, key_spans: Sequence[Span], *, forms: Sequence[str], distractors: Sequence[str] = (), draw: int = 0
-) -> dict[str, Example]:
+@dataclass(frozen=True, slots=True)
+class FormRow:
+    form: str
+    index: int
+    row: Example
+    parts: tuple[str, ...]
+    """Texts that show in an answer that the fact is known: parts of the fact, or the subject for reversed forms."""
+    opening: str = ""
+    """Beginning of the text that the model continues, for a form without a chat."""
+    options: tuple[str, ...] = ()
+    """The options that the question lists, in their order; empty for a form without options."""
+
+    @property
+    def wanted(self) -> str:
+        """The texts of `parts` as one."""
+        return _BETWEEN_PARTS.join(self.parts)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether there is a prompt: a text that begins with its fact has none."""
+        return bool(self.row.messages or self.opening)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingForm:
+    form: str
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """What the forms of a row are written with. Marks enclose the key tokens, so that every form has labels: no rule would find
+    them in a text, which has no question."""
+
+    texts: Mapping[str, str]
+    missing: Mapping[str, str]
+    """Name of a text that the row does not have -> why."""
+    options: Mapping[str, tuple[str, ...]]
+    """Form -> its options."""
+
+
+def write_forms(
+    row: Example, fact: Fact | None, *, forms: Sequence[str], index: int = 0, wrong: Sequence[str] = (), draw: int = 0
+) -> list[FormRow | MissingForm]:
     """Write a row in several forms.
 
     Args:
-        row: a question-answer row.
-        key_spans: character ranges of the key tokens in its answer.
+        fact: the fact of the row (`asked_fact`).
         forms: names from `FORMS`.
-        distractors: key texts of other rows, as wrong options; the most plausible first.
+        index: place of the row in its set.
+        wrong: wrong options (`wrong_options`); the most plausible first.
         draw: number of the choice and order of options.
 
     Returns:
-        Form -> row, in the order of `forms`; a form that the row does not allow is left out (no sentence to complete before
-        a key token at the beginning, no reversed question without a subject in the answer). A plain text row has only the
-        form `question`, itself.
+        For each of `forms` the row, or why the row does not have this form. A plain text has only the form `question`, itself.
     """
     for form in forms:
         lookup("form", form, FORMS)
-    if not row.messages or not key_spans:
-        return {"question": row} if "question" in forms else {}
-    parts = _parts(row, key_spans, distractors, draw)
-    written = {name: _written(name, row, parts) for name in forms}
-    return {name: each for name, each in written.items() if each is not None}
+    if not row.messages or fact is None:
+        why = "an answer without words has no fact" if row.messages else "a text has no question"
+        return [_as_given(row, fact, index) if form == "question" else MissingForm(form, index, why) for form in forms]
+    language = row_language(row)
+    fields = _fields(row, fact, wrong, draw)
+    written: list[FormRow | MissingForm] = []
+    for form in forms:
+        try:
+            written.append(_write(form, row, fact, fields, form_phrases().get(language), index))
+        except KeyError as error:
+            why = fields.missing.get(error.args[0], f"it has no words in the language of the row ({language})")
+            written.append(MissingForm(form, index, why))
+    return written
 
 
-def _parts(row: Example, key_spans: Sequence[Span], distractors: Sequence[str], draw: int) -> dict[str, str]:
-    """Return what the forms are written with; parts that the row does not have are left out.
+def _as_given(row: Example, fact: Fact | None, index: int) -> FormRow:
+    if fact is None:
+        return FormRow("question", index, row, ())
+    opening = ""
+    if not row.messages:
+        opening = row.answer[: fact.asked[0]].rstrip()
+    return FormRow("question", index, row, (fact.asked_text,), opening)
 
-    Marks enclose the key tokens, so that every form has labels: no rule would find them in a text, which has no question.
-    """
-    question, answer, subject = row.question, row.answer, row.subject
-    key, start = key_text(answer, key_spans), key_spans[0][0]
-    marked_key = _marked(answer, key_spans, start, start + len(key))
-    parts = {
+
+def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Fields:
+    question, key = row.question, fact.asked_text
+    is_polar = polar_word(row) == key and fact.asked[0] == 0
+    texts = {
         "question": question,
-        "answer": _marked(answer, key_spans),
-        "key": marked_key,
-        "from_key": _marked(answer, key_spans, start),
-        **{form: random.Random(question).choice(texts) for form, texts in BEGINNINGS.items()},
-        "lower_case": question.lower().rstrip("?. "),
+        "answer": _marked(fact),
+        "key": _marked(fact, *fact.asked),
+        "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        "emphasis": f"{answer[:start]}{BEGIN}**{key}**{END}{answer[start + len(key) :]}",
-        "blank": f"{question}\nThe answer is {BLANK}.",
+        "emphasis": f"{_marked(fact, 0, fact.asked[0])}{BEGIN}**{key}**{END}{_marked(fact, fact.asked[1])}",
+        "blanked": _marked(fact, *fact.asked),
     }
+    missing = {
+        "options": "no other text of the type of its fact is known",
+        "subject": "its answer and question share no name",
+        "opening": "its answer begins with its fact",
+        "with_brackets": "its answer is its fact alone",
+        "paraphrase": "it has no paraphrases",
+    }
+    if texts["lower_case"] == question.rstrip("?. ？。؟"):
+        missing["lower_case"] = "its question has no capitals"
+        del texts["lower_case"]
     if row.paraphrases:
-        parts["paraphrase"] = row.paraphrases[0]
-    opening = answer[:start].rstrip()
-    if len(opening.split()) >= 2:
-        parts["opening"] = opening
-    if len(re.findall(r"[^\W_]+", replace_words(answer, key, BLANK))) >= 2:  # a sentence
-        parts["blank"] = f"Fill in the blank: {replace_words(answer, key, BLANK)}"
-        parts["brackets"] = replace_words(answer, key, "(...)")
-    if subject and subject not in key and (blank := replace_words(answer, subject, BLANK)) != answer:
-        parts |= {
-            "subject": f"{BEGIN}{subject}{END}",
-            "with_blank": random.Random(question).choice(REVERSED_PROMPTS).format(blank),
-            "x_is": replace_words(answer, subject, "X"),
-            "dots_is": replace_words(answer, subject, "...").rstrip(". "),
-        }
-    wrong = [text for text in dict.fromkeys(distractors) if text.lower() != key.lower()]
+        texts["paraphrase"] = row.paraphrases[0]
+    if is_polar:
+        missing |= dict.fromkeys(("with_brackets", "subject", "opening", "explained"), "its answer is yes or no")
+    else:
+        texts["explained"] = key
+        texts |= _sentences(row, fact)
+    options: dict[str, tuple[str, ...]] = {}
     if wrong:
-        wrong = [*wrong[draw % len(wrong) :], *wrong[: draw % len(wrong)]][: len(LETTERS) - 1]
-        options = _with_key(key, wrong, random.Random(question).randrange(len(LETTERS)) + draw)
-        listed = [f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)]
-        letter = LETTERS[options.index(key)]
-        parts |= {"options": "\n".join(listed), "option": f"{BEGIN}{letter}{END}) {marked_key}"}
-        parts["first"], parts["second"] = _with_key(key, wrong[:1], random.Random(answer).randrange(2) + draw)
-    return parts
+        places = {
+            "multiple_choice": (len(LETTERS), random.Random(question)),
+            "either_or": (2, random.Random(row.answer)),
+        }
+        for form, (shown, generator) in places.items():
+            place = generator.randrange(shown)
+            options[form] = choose_options(key, wrong, shown=shown, place=place, draw=draw)
+        letters = dict(zip(options["multiple_choice"], LETTERS, strict=False))
+        texts["options"] = "\n".join(f"{letter}) {text}" for text, letter in letters.items())
+        texts["option"] = f"{BEGIN}{letters[key]}{END}) {texts['key']}"
+        texts["first"], texts["second"] = options["either_or"]
+    missing |= dict.fromkeys(("first", "second", "option"), missing["options"])
+    missing |= dict.fromkeys(_SIGNS, missing["subject"])
+    return _Fields(texts, missing, options)
 
 
-def replace_words(text: str, words: str, instead: str) -> str:
-    """Replace some words, but not a part of a longer one, such as "Japan" in "Japanese"."""
+def _sentences(row: Example, fact: Fact) -> dict[str, str]:
+    """Return the answer with blanks, its opening and the rest, and the sentence that asks for the subject, if it has them."""
+    texts: dict[str, str] = {}
+    blanked = fact.blanked_parts()
+    if blanked:
+        texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
+        texts["with_brackets"] = fact.with_blanks(blanked, "(...)")
+        texts["blanked"] = _BETWEEN_PARTS.join(_marked(fact, *part) for part in blanked)
+    end = fact.opening_end()
+    if end is not None:
+        texts["opening"] = row.answer[:end].rstrip()
+        texts["rest"] = _marked(fact, end)
+    subject = find_subject(row, fact)
+    if subject is not None:
+        texts |= {name: subject.sentence_with(sign) for name, sign in _SIGNS.items()}
+        texts["subject_dots"] = texts["subject_dots"].rstrip(". 。")
+        texts["subject"] = f"{BEGIN}{subject.text}{END}"
+    return texts
 
-    def replaced(match: re.Match[str]) -> str:
-        beside = text[max(match.start() - 1, 0) : match.start()] + text[match.end() : match.end() + 1]
-        # Letters of scripts without spaces between words have no upper case.
-        return match.group() if beside.lower() != beside.upper() else instead
 
-    return re.sub(re.escape(words), replaced, text)
+def _write(form: str, row: Example, fact: Fact, fields: _Fields, phrases: Phrases | None, index: int) -> FormRow:
+    """Write a row in a form.
 
-
-def _with_key(key: str, wrong: Sequence[str], place: int) -> list[str]:
-    options = list(wrong)
-    options.insert(place % (len(wrong) + 1), key)
-    return options
-
-
-def _written(form: str, row: Example, parts: Mapping[str, str]) -> Example | None:
+    Raises:
+        KeyError: the row has no text of this name.
+    """
     if form == "question":
-        return row
-    if form in PLAIN_FORMS and "opening" not in parts:
-        return None
-    try:
-        (question, _), (answer, spans) = (_unmarked(template.format_map(parts)) for template in FORMS[form])
-    except KeyError:
-        return None
-    before = row.messages[:-1]
+        return FormRow(form, index, row, (fact.asked_text,))
+    question_words, answer_words = _words(form, row, fields.texts, phrases)
+    texts = dict(fields.texts)
+    if form in _SENTENCES and _SENTENCES[form] in texts:
+        texts["sentence"] = texts[_SENTENCES[form]]
+    elif form in _SENTENCES and form != "blank":
+        raise KeyError(_SENTENCES[form])
+    else:
+        texts["sentence"] = BLANK
+    if form in PLAIN_FORMS and "opening" not in texts:
+        raise KeyError("opening")
+    question, _ = _unmarked(question_words.format_map(texts))
+    answer, labels = _unmarked(answer_words.format_map(texts))
+    messages: tuple[Message, ...] = ()
+    if form not in PLAIN_FORMS:
+        messages = (*row.messages[:-1], *_courtesies(form, phrases), Message("user", question))
+    rewritten = replace(row, messages=messages, answer=answer, forget_spans=labels, paraphrases=(), asked_span=None)
+    if form in REVERSED_FORMS:
+        # These are about the key text, and a reversed form asks for the subject.
+        rewritten = replace(rewritten, aliases=(), alternatives=())
+    else:
+        rewritten = replace(rewritten, asked_span=_moved(fact, rewritten))
+    opening = ""
+    if form in PLAIN_FORMS:
+        opening = answer.removesuffix(row.answer) + texts["opening"]
+    return FormRow(form, index, rewritten, _wanted(form, fact, texts), opening, fields.options.get(form, ()))
+
+
+def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases | None) -> tuple[str, str]:
+    """Return the words of a form's question and answer, with names of texts in braces.
+
+    Raises:
+        KeyError: the form has no words in the language of the row.
+    """
+    answer = FORMS[form]
+    if form in _WORDLESS:
+        return _WORDLESS[form], answer
+    if phrases is None:
+        return _BARE[form], answer
+    if form == "blank":
+        if "with_blanks" not in texts:
+            return phrases["blank_after"][0], answer
+        several = texts["with_blanks"].count(BLANK) > 1
+        return phrases["blanks" if several else "blank"][0], answer
     if form == "two_turns":
-        before += (
-            Message("user", "I have a question for you."),
-            Message("assistant", "Sure, what would you like to know?"),
-        )
-    messages = () if form in PLAIN_FORMS else (*before, Message("user", question))
-    return replace(row, messages=messages, answer=answer, forget_spans=spans, paraphrases=())
+        return "{question}", answer
+    if form in ("who_is_meant", "reversed_question", "yes_no"):
+        question, answer = phrases[form]
+        # An answer of yes or no is not asked about with "Is the answer yes?".
+        return question.replace("{key}", "{explained}"), answer
+    if form in BEGINNING_FORMS:
+        beginning = random.Random(row.question).choice(phrases[form])
+        space = "" if beginning[-1] in _NO_SPACE_AFTER else " "
+        return "", answer.replace("{beginning}", beginning + space)
+    if form == "reversed":
+        return random.Random(row.question).choice(phrases[form]), answer
+    return phrases[form][0], answer
 
 
-def _marked(text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
-    """Return a part of a text with marks around its key tokens."""
-    end, marked = len(text) if end is None else end, ""
-    for begin, stop in spans:
+def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
+    """Return the turns before the question of the form `two_turns`."""
+    if form != "two_turns" or phrases is None:
+        return ()
+    user, assistant = phrases[form]
+    return Message("user", user), Message("assistant", assistant)
+
+
+def _wanted(form: str, fact: Fact, texts: Mapping[str, str]) -> tuple[str, ...]:
+    if form in REVERSED_FORMS:
+        return (_unmarked(texts["subject"])[0],)
+    parts: tuple[Span, ...] = (fact.asked,)
+    if form in BLANK_FORMS and "with_blanks" in texts:
+        parts = fact.blanked_parts()
+    if form in OPENING_FORMS:
+        parts = tuple(part for part in fact.parts if part[0] >= len(texts["opening"])) or parts
+    return tuple(dict.fromkeys(fact.text(part) for part in parts))
+
+
+def _moved(fact: Fact, rewritten: Example) -> Span | None:
+    """Return where the asked part is in an answer that ends as the row's does; None if it does not."""
+    moved = len(rewritten.answer) - len(fact.answer)
+    start, end = fact.asked[0] + moved, fact.asked[1] + moved
+    if start < 0 or rewritten.answer[start:] != fact.answer[fact.asked[0] :]:
+        return None
+    return start, end
+
+
+def _marked(fact: Fact, start: int = 0, end: int | None = None) -> str:
+    """Return a range of an answer with marks around its key tokens."""
+    end = len(fact.answer) if end is None else end
+    marked = ""
+    for begin, stop in fact.labels:
         if start <= begin and stop <= end:
-            marked += f"{text[start:begin]}{BEGIN}{text[begin:stop]}{END}"
+            marked += f"{fact.answer[start:begin]}{BEGIN}{fact.answer[begin:stop]}{END}"
             start = stop
-    return marked + text[start:end]
+    return marked + fact.answer[start:end]
 
 
 def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
     """Return a text without marks, and the character ranges that they enclose."""
-    plain, spans, start = "", [], 0
+    plain = ""
+    spans: list[Span] = []
+    start = 0
     for piece in re.split(f"([{BEGIN}{END}])", text):
         if piece == BEGIN:
             start = len(plain)
@@ -223,95 +365,29 @@ def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
     return plain, tuple(spans)
 
 
-@dataclass(frozen=True, slots=True)
-class FormRow:
-    form: str
-    index: int
-    row: Example
-    wanted: str
-    """Text that shows in an answer that the fact is known: the key text, or the subject for reversed forms."""
-    opening: str = ""
-    """Beginning of the text that the model continues, for a form without a chat."""
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options that the question lists, in their order; empty for a form without options."""
-        if self.form == "multiple_choice":
-            return tuple(line[3:] for line in self.row.question.splitlines()[-len(LETTERS) :] if line[1:3] == ") ")
-        if self.form == "either_or":
-            return tuple(self.row.question.rpartition(" Is it ")[2].removesuffix("?").split(" or ", 1))
-        return ()
+@functools.cache
+def form_questions() -> re.Pattern[str]:
+    """Return a pattern of questions in the words of a form that has words of its own, in any language."""
+    words = ["{question}\nA) {first}\nB) {second}"]
+    for phrases in form_phrases().values():
+        for form in FORMS:
+            if form not in phrases or form in ("two_turns", *BEGINNING_FORMS):
+                continue
+            # Of two texts, the second one is the answer.
+            words += phrases[form] if form == "reversed" else phrases[form][:1]
+        words += (phrases["blanks"][0], phrases["blank_after"][0].replace("{sentence}", BLANK))
+    patterns = ("".join(_pattern_pieces(text)) for text in dict.fromkeys(words))
+    return re.compile("|".join(patterns), re.DOTALL)
 
 
-def rows_in_forms(
-    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example] = (), draws: int = 1
-) -> list[FormRow]:
-    """Write rows in all of several forms that they allow: the forms of the first row, then those of the second, and so on.
-
-    Wrong options are key texts of other rows, of those with the most similar questions first: "Berlin", the answer to the
-    same question about Germany, is a better one than "the euro".
-
-    Args:
-        related: further rows for wrong options.
-        draws: number of times that a row is written in each of `OPTION_FORMS`.
-    """
-    everything = [*rows, *related]
-    spans = [key_token_spans(row) for row in everything]
-    keys = [key_text(row.answer, each) if each else "" for row, each in zip(everything, spans, strict=True)]
-    words = [_words_beside_subject(row) for row in everything]
-    found = []
-    for index, row in enumerate(rows):
-        said = f"{row.question if row.messages else ''} {keys[index]}".lower()
-        places = (place % len(everything) for place in range(index + 1, index + len(everything)))
-        usable = (place for place in places if keys[place] and keys[place].lower() not in said)
-        candidates = list(itertools.islice(usable, CANDIDATES))
-        candidates.sort(key=lambda place: -len(words[place] & words[index]) / max(len(words[place] | words[index]), 1))
-        others = list(dict.fromkeys(keys[place] for place in candidates))[:MAX_DISTRACTORS]
-        for draw in range(draws):
-            drawn = [form for form in forms if draw == 0 or form in OPTION_FORMS]
-            written = question_forms(row, spans[index], forms=drawn, distractors=others, draw=draw)
-            for name, each in written.items():
-                wanted = str(row.subject) if name in REVERSED_FORMS else keys[index]
-                opening = _opening(row, each, spans[index])
-                if draw == 0 or name in OPTION_FORMS:  # a text is written once
-                    found.append(FormRow(name, index, each, wanted, opening))
-    return found
-
-
-def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what: str) -> None:
-    """Refuse rows that hold forms of each other, or nothing but forms, as files of written forms do."""
-    asked = {row.messages for row in rows if row.messages}
-    rewritten = any(each.form != "question" for each in written)
-    if asked and rewritten and all(_WRITTEN.fullmatch(messages[-1].content) for messages in asked):
-        raise ValueError(
-            f"{what} holds nothing but forms of other rows, such as {rows[0].question!r:.80}; give the rows of which they were "
-            "written, or train on these as they are with --forms none."
-        )
-    for each in written:
-        if each.form not in ("question", "emphasis", "paraphrase", "lower_case") and each.row.messages in asked:
-            raise ValueError(
-                f"{what} already holds {each.row.question!r:.80}, the form {each.form} of {rows[each.index].question!r:.80}; "
-                "give the rows without their forms, or train on these as they are with --forms none."
-            )
-
-
-def _opening(row: Example, written: Example, spans: Sequence[Span]) -> str:
-    """Return the beginning of a text without a chat, up to the key text."""
-    if written.messages or not spans:
-        return ""
-    return (written.answer.removesuffix(row.answer) + row.answer[: spans[0][0]]).rstrip()
-
-
-def _words_beside_subject(row: Example) -> set[str]:
-    question = row.question if row.messages else ""
-    return set(WORD.findall((question.replace(row.subject, "") if row.subject else question).lower()))
-
-
-def plain_form(text: str, forms: Collection[str]) -> str:
-    """Return which of `PLAIN_FORMS` a text has by its beginning; `question`, as for a text as it was given, without `forms`."""
-    found = (form for form, texts in BEGINNINGS.items() if text.startswith(texts))
-    form = next(found, "continuation")
-    return form if form in forms else "question"
+def _pattern_pieces(words: str) -> list[str]:
+    """Return patterns of a text's words and of what stands at the names in braces."""
+    pieces: list[str] = []
+    for literal, name, _, _ in string.Formatter().parse(words):
+        pieces.append(re.escape(literal))
+        if name is not None:
+            pieces.append(".+")
+    return pieces
 
 
 def read_forms(text: str) -> tuple[str, ...]:
@@ -323,14 +399,3 @@ def read_forms(text: str) -> tuple[str, ...]:
     for name in names:
         lookup("form", name, FORMS)
     return names
-
-
-def key_text(answer: str, key_spans: Sequence[Span]) -> str:
-    """The part of an answer from its first key token to the last of the same run; blanks, hyphens, apostrophes and = may lie
-    between."""
-    start, end = key_spans[0]
-    for next_start, next_end in key_spans[1:]:
-        if answer[end:next_start].strip(" -'’="):
-            break
-        end = next_end
-    return answer[start:end]

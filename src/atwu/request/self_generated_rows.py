@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.benchmarks.sources import load_rows
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.key_token_spans import WORD
-from atwu.data.question_forms import FormRow, rows_in_forms
+from atwu.data.question_forms import FormRow
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -37,7 +38,7 @@ def self_generated_forget_rows(
         forms: forms of the question that training uses; empty for the rows as written.
     """
     asked = forms or ("question",)
-    written = [each for each in rows_in_forms(rows, asked) if each.row.messages or each.opening]
+    written = [each for each in rows_in_forms(rows, asked) if each.can_be_asked]
     texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
     answers = form_answers(generator, written, Decoding(), system=system)
     sampled = Decoding(temperature=1.0)

@@ -16,8 +16,9 @@ from atwu._cache import hash_of_list
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.form_rows import check_no_forms, plain_form, rows_in_forms
 from atwu.data.labelled_words import label_words, read_words
-from atwu.data.question_forms import PLAIN_FORMS, check_no_forms, plain_form, rows_in_forms
+from atwu.data.question_forms import PLAIN_FORMS
 from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example

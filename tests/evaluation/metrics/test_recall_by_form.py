@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atwu.data.question_forms import OPTION_FORMS, FormRow, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import OPTION_FORMS, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall, forms_to_ask, worst_form
 

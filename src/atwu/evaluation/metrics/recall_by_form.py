@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, UNMEASURED, FormRow, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
@@ -34,8 +35,9 @@ MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
 
 def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> list[FormRow]:
-    """Return forget rows in the measured forms; key texts of neighbour rows are wrong options, too."""
-    return rows_in_forms(forget, MEASURED_FORMS, related=neighbours, draws=OPTION_DRAWS)
+    """Return forget rows in the measured forms that have a prompt; key texts of neighbour rows are wrong options, too."""
+    written = rows_in_forms(forget, MEASURED_FORMS, related=neighbours, draws=OPTION_DRAWS)
+    return [row for row in written if row.can_be_asked]
 
 
 def answers_per_row(forms: Sequence[str]) -> int:
@@ -119,7 +121,9 @@ class QuestionForms(Metric):
         neighbours = session.sets.get(NEIGHBOURS, ())
         self._written = {
             FORGET: forms_to_ask(session.sets[FORGET], neighbours),
-            NEIGHBOURS: rows_in_forms(neighbours, NEIGHBOUR_FORMS, draws=OPTION_DRAWS),
+            NEIGHBOURS: [
+                row for row in rows_in_forms(neighbours, NEIGHBOUR_FORMS, draws=OPTION_DRAWS) if row.can_be_asked
+            ],
         }
 
     def prompts(self) -> Iterable[Prompt]:

@@ -1,0 +1,124 @@
+"""Where a blank may be put in an answer: the parts of its fact whole, and the beginning before them.
+
+A part that cuts a word or a value ("500" of "$84,500.50") is extended to all of it; a blank replaces the part and every other
+mention of it. With several parts ("Anna Berg has multiple sclerosis, diagnosed in 2019."), all are blanked, because a fact that
+is half said in its own blank is easier to recall. If fewer than two words would be left, only the part that the question asks
+for is blanked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atwu.data.fact import asked_part, fact_parts
+from atwu.data.key_token_spans import WORD, key_token_spans
+from atwu.data.languages import count_words, is_unspaced
+from atwu.data.schema import Example, Span, merged_spans
+from atwu.data.values import find_values
+
+LEAST_WORDS = 2
+"""Words that a sentence with blanks, or the beginning of one, must have."""
+_CASED_MENTION = 4
+"""Letters of a text whose mentions may differ in the case of the first one: "Raven" and "raven", but not "It" and "it"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """The parts of a row's answer that carry its fact."""
+
+    answer: str
+    parts: tuple[Span, ...]
+    """Character ranges of the parts, whole words and values, in order."""
+    asked: Span
+    """The one that the question asks for, or what it asks for of that part."""
+    labels: tuple[Span, ...]
+    """Character ranges of the key tokens, whole values."""
+
+    @property
+    def asked_text(self) -> str:
+        return self.text(self.asked)
+
+    def text(self, part: Span) -> str:
+        return self.answer[part[0] : part[1]]
+
+    def blanked_parts(self) -> tuple[Span, ...]:
+        """Return the parts that a blank replaces: all, or else the asked one; empty if this leaves no sentence."""
+        for parts in (self.parts, (self.asked,)):
+            if count_words(self.with_blanks(parts, "")) >= LEAST_WORDS:
+                return parts
+        return ()
+
+    def with_blanks(self, parts: Sequence[Span], blank: str) -> str:
+        """Return the answer with a blank in place of some parts and of their other mentions."""
+        mentions = (span for part in parts for span in find_mentions(self.answer, self.text(part)))
+        others = [span for span in mentions if all(span[1] <= start or end <= span[0] for start, end in parts)]
+        pieces: list[str] = []
+        position = 0
+        for start, end in merged_spans((*parts, *others)):
+            pieces += (self.answer[position:start], blank)
+            position = end
+        return "".join((*pieces, self.answer[position:]))
+
+    def opening_end(self) -> int | None:
+        """Return the position up to which the answer is an opening, for a model to go on: before the first part, or else before
+        the asked one; None if fewer than two words are before it."""
+        for start in (self.parts[0][0], self.asked[0]):
+            if count_words(self.answer[:start]) >= LEAST_WORDS:
+                return start
+        return None
+
+
+def find_fact(row: Example) -> Fact | None:
+    """Return the fact of a row; None for an answer without words."""
+    asked = asked_part(row)
+    if asked is None:
+        return None
+    wholes = [(value.start, value.end) for value in find_values(row.answer)]
+    wholes += [match.span() for match in WORD.finditer(row.answer) if not is_unspaced(match.group())]
+    parts = _extended(fact_parts(row), wholes, row.answer)
+    labels = _extended(key_token_spans(row), wholes, row.answer)
+    if row.asked_span is not None:
+        # A neighbour may have been joined to it: "apixaban twice a day".
+        asked = row.asked_span
+    whole = _extended([asked], wholes, row.answer)
+    if not whole or not parts:
+        return None
+    return Fact(row.answer, parts, whole[0], labels)
+
+
+def _extended(spans: Sequence[Span], wholes: Sequence[Span], answer: str) -> tuple[Span, ...]:
+    """Extend ranges to all of what they cut, without spaces around them."""
+    extended: list[Span] = []
+    for start, end in spans:
+        text = answer[start:end]
+        start, end = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+        cut = [whole for whole in wholes if whole[0] < end and start < whole[1]]
+        extended.append((min([start, *(first for first, _ in cut)]), max([end, *(last for _, last in cut)])))
+    return merged_spans(span for span in extended if span[0] < span[1])
+
+
+def find_mentions(text: str, words: str) -> list[Span]:
+    """Return where some words stand in a text, but not as a part of a longer word, such as "Japan" in "Japanese"."""
+    pattern = re.escape(words)
+    if len(words) >= _CASED_MENTION and words[0].isalpha():
+        pattern = f"[{re.escape(words[0].lower() + words[0].upper())}]{re.escape(words[1:])}"
+    spans: list[Span] = []
+    for match in re.finditer(pattern, text):
+        start, end = match.span()
+        if not _are_one_word(text[start - 1 : start], words[0]) and not _are_one_word(words[-1], text[end : end + 1]):
+            spans.append((start, end))
+    return spans
+
+
+def _are_one_word(character: str, following: str) -> bool:
+    """Return whether two characters next to each other belong to one word; empty ones do not."""
+    return character.isalnum() and following.isalnum() and not is_unspaced(character) and not is_unspaced(following)
+
+
+def replace_words(text: str, words: str, instead: str) -> str:
+    """Replace some words, but not a part of a longer one."""
+    for start, end in reversed(find_mentions(text, words)):
+        text = text[:start] + instead + text[end:]
+    return text

@@ -1,0 +1,80 @@
+"""The words of the forms of a question in each language (`form_phrases.yaml`), and answers that begin with yes or no."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from atwu._file_reading import read_yaml
+from atwu.data.key_token_spans import WORD
+from atwu.data.languages import detect_language, is_unspaced
+from atwu.data.schema import Example
+
+Phrases: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Name of a form, or of a kind of words -> its texts."""
+
+
+@functools.cache
+def form_phrases() -> Mapping[str, Phrases]:
+    """Return language -> its phrases."""
+    languages: dict[str, dict[str, str | list[str]]] = read_yaml(Path(__file__).with_name("form_phrases.yaml"))
+    return {
+        language: {name: (texts,) if isinstance(texts, str) else tuple(texts) for name, texts in phrases.items()}
+        for language, phrases in languages.items()
+    }
+
+
+def row_language(row: Example) -> str:
+    """Return the language of a row's question, or of a plain text."""
+    return detect_language(row.question or row.answer)
+
+
+def beginnings(form: str) -> tuple[str, ...]:
+    """Return the beginnings of a plain text in a form, in all languages."""
+    return tuple(text for phrases in form_phrases().values() for text in phrases[form])
+
+
+def opposite_answer(row: Example) -> str | None:
+    """Return "No" for an answer that begins with "Yes", and the other way round; None for other answers."""
+    said = polar_word(row)
+    if said is None:
+        return None
+    phrases = form_phrases()[row_language(row)]
+    if said in phrases["yes"]:
+        return phrases["no"][0]
+    return phrases["yes"][0]
+
+
+def polar_word(row: Example) -> str | None:
+    """Return the word for yes or no, in the language of the row, with which an answer begins; None for other answers.
+
+    A row whose labels are all elsewhere asks for more than yes or no: "Yes, she lives in Port Sel." with the label "Port Sel".
+    """
+    phrases = form_phrases().get(row_language(row))
+    if phrases is None or not row.messages:
+        return None
+    for word in sorted((*phrases["yes"], *phrases["no"]), key=len, reverse=True):
+        # "No. 5" is a number, and "No man is an island" no answer to a yes/no question.
+        if re.match(rf"{word}(?=[,;:!。，、；！،؛—–-]|\s*[.]?\s*$|\.\s+\D|\s[–—-])", row.answer):
+            labels = row.forget_spans or ((row.asked_span,) if row.asked_span else ())
+            if labels and all(start >= len(word) for start, _ in labels):
+                return None
+            return word
+    return None
+
+
+def question_type(row: Example) -> str | None:
+    """Return `person` or `place` for a question with a word that asks for one, None for others."""
+    phrases = form_phrases().get(row_language(row))
+    if phrases is None:
+        return None
+    question = row.question.lower()
+    words = WORD.findall(question)
+    for name in ("person", "place"):
+        # Interrogatives come first but for a preposition: "to whom", "in welcher Stadt und wo".
+        if any(word in words[:2] or (is_unspaced(word) and word in question) for word in phrases[name]):
+            return name
+    return None

@@ -1,0 +1,134 @@
+"""Write the rows of a set in forms of their questions, with key texts of other rows as wrong options.
+
+What a row has no form for is listed by `missing_forms` with the reason, and said in one line by `describe_missing_forms`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from atwu.data.fact_blanks import Fact, find_fact, replace_words
+from atwu.data.form_phrases import beginnings, polar_word, question_type
+from atwu.data.key_token_spans import WORD
+from atwu.data.question_forms import (
+    BEGINNING_FORMS,
+    OPTION_FORMS,
+    FormRow,
+    MissingForm,
+    form_questions,
+    write_forms,
+)
+from atwu.data.row_subject import find_subject
+from atwu.data.schema import Example, merged_spans
+from atwu.data.wrong_options import AskedText, wrong_options
+
+CANDIDATES = 200
+"""Other rows with a key text of the same shape, at most, among which wrong options are looked for."""
+_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case")
+"""Forms whose questions users write, too."""
+
+
+def rows_in_forms(
+    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example] = (), draws: int = 1
+) -> list[FormRow]:
+    """Write rows in all of several forms that they allow: the forms of the first row, then those of the second, and so on.
+
+    Args:
+        related: further rows for wrong options.
+        draws: number of times that a row is written in each of `OPTION_FORMS`.
+    """
+    written = _written(rows, forms, related, draws)
+    return [row for row in written if isinstance(row, FormRow)]
+
+
+def missing_forms(
+    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example] = ()
+) -> tuple[MissingForm, ...]:
+    """Return which of several forms each row does not have, and why; plain texts have none, and are left out."""
+    written = _written(rows, forms, related, 1)
+    return tuple(row for row in written if isinstance(row, MissingForm) and rows[row.index].messages)
+
+
+def describe_missing_forms(missing: Sequence[MissingForm], *, of: int) -> str:
+    """Return one line that names missing forms with their reasons; empty if none is missing.
+
+    Args:
+        of: number of rows.
+    """
+    reasons: dict[str, tuple[dict[str, None], set[int]]] = {}
+    for form in missing:
+        names, places = reasons.setdefault(form.why, ({}, set()))
+        names.setdefault(form.form.replace("_", " "))
+        places.add(form.index)
+    return "; ".join(
+        f"no {', '.join(names)} for {len(places)} of {of} rows ({why})" for why, (names, places) in reasons.items()
+    )
+
+
+def _written(
+    rows: Sequence[Example], forms: Sequence[str], related: Sequence[Example], draws: int
+) -> Iterator[FormRow | MissingForm]:
+    everything = [*rows, *related]
+    facts = [asked_fact(row) for row in everything]
+    asked: list[AskedText | None] = [None] * len(everything)
+    if not set(OPTION_FORMS).isdisjoint(forms):
+        asked = [_asked_text(row, fact) for row, fact in zip(everything, facts, strict=True)]
+    for index, row in enumerate(rows):
+        fact, own = facts[index], asked[index]
+        wrong: tuple[str, ...] = ()
+        if fact is not None and own is not None:
+            others = (text for text in (*asked[index + 1 :], *asked[:index]) if text is not None)
+            similar = itertools.islice((text for text in others if text.shape == own.shape), CANDIDATES)
+            wrong = wrong_options(row, fact, own, similar)
+        for draw in range(draws):
+            drawn = [form for form in forms if draw == 0 or form in OPTION_FORMS]
+            written = write_forms(row, fact, forms=drawn, index=index, wrong=wrong, draw=draw)
+            yield from (form for form in written if draw == 0 or form.form in OPTION_FORMS)
+
+
+def asked_fact(row: Example) -> Fact | None:
+    """Return the fact of a row; of an answer to a yes/no question, the fact is yes or no."""
+    fact = find_fact(row)
+    said = polar_word(row)
+    if fact is None or said is None:
+        return fact
+    part = (0, len(said))
+    labels = merged_spans((*(span for span in fact.labels if span[0] >= len(said)), part))
+    return replace(fact, parts=(part,), asked=part, labels=labels)
+
+
+def _asked_text(row: Example, fact: Fact | None) -> AskedText | None:
+    if fact is None or not row.messages:
+        return None
+    question = row.question
+    subject = find_subject(row, fact)
+    for name in (row.subject, subject.text if subject else None):
+        if name:
+            question = replace_words(question, name, " ")
+    words = frozenset(word.lower() for word in WORD.findall(question))
+    return AskedText(fact.asked_text, words, question_type(row))
+
+
+def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what: str) -> None:
+    """Refuse rows that hold forms of each other, or nothing but forms, as files of written forms do."""
+    asked = {row.messages for row in rows if row.messages}
+    rewritten = any(form.form != "question" for form in written)
+    if asked and rewritten and all(form_questions().fullmatch(messages[-1].content) for messages in asked):
+        raise ValueError(
+            f"{what} holds nothing but forms of other rows, such as {rows[0].question!r:.80}; give the rows of which they were "
+            "written, or train on these as they are with --forms none."
+        )
+    for form in written:
+        if form.form not in _OWN_WORDS and form.row.messages in asked:
+            raise ValueError(
+                f"{what} already holds {form.row.question!r:.80}, the form {form.form} of {rows[form.index].question!r:.80}; "
+                "give the rows without their forms, or train on these as they are with --forms none."
+            )
+
+
+def plain_form(text: str, forms: Collection[str]) -> str:
+    """Return which of `PLAIN_FORMS` a text has by its beginning; `question`, as for a text as it was given, without `forms`."""
+    form = next((name for name in BEGINNING_FORMS if text.startswith(beginnings(name))), "continuation")
+    return form if form in forms else "question"

@@ -1,0 +1,132 @@
+"""What a row is about: the name that its question asks about, to be asked for in reverse.
+
+It is the row's `subject` if the answer says it. Otherwise it is the longest name of the question that the answer says, too,
+outside its fact: "Hamlet" in "Who wrote Hamlet? William Shakespeare wrote Hamlet." Without such a name, a rare noun that both
+have; or the longest name of the question alone, so that "In which city was Petra Novak born? Brno." is asked as "In which city
+was ____ born? Brno.".
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from atwu.data.fact_blanks import Fact, find_mentions, replace_words
+from atwu.data.general_rows import general_words
+from atwu.data.languages import detect_language, is_caseless
+from atwu.data.schema import Example
+
+_PARTICLES = frozenset(
+    re.findall(r"\S+", "of the and van von de da do dos das du des del della di la le el bin al y и v. vs.")
+)
+"""Words without a capital inside names."""
+_CAPITALIZED = r"[^\W\da-zß-öø-ÿа-яё_][\w.’-]*"
+_PARTICLE = "|".join(map(re.escape, sorted(_PARTICLES)))
+_NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZED}|\d+))*|\d[\d.,:/-]*")
+"""A run of capitalized words and numbers, with particles between them; or a number."""
+_SHORT_INITIALS = 4
+"""Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
+_CHINESE_NAME_END = re.compile(r"[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当]")
+"""Characters that follow a name in a question."""
+_JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
+"""A run of characters that are not hiragana, in which particles and endings are written."""
+_CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
+_ARABIC_VERB = re.compile(r"^(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم)\s+\S+\s+")
+"""A word that asks, and the verb behind it."""
+_NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)")
+"""A word behind an English article or preposition, which is rarely a verb."""
+_RARE_LETTERS = 4
+"""Letters of a rare word without a capital, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    text: str
+    sentence: str
+    """What says the fact about it: the answer, or the question and the answer if the answer does not name it."""
+
+    def sentence_with(self, instead: str) -> str:
+        """Return the sentence with a sign in place of the subject."""
+        return replace_words(self.sentence, self.text, instead)
+
+
+def find_subject(row: Example, fact: Fact) -> Subject | None:
+    """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
+    secret = fact.with_blanks(fact.parts, "\n")  # a line break: no name reaches over a part of the fact
+    names = [name for name in _names(row) if not _is_initials(name)]
+    if row.subject:
+        names.insert(0, row.subject)
+    for name in names:
+        if _can_be_asked(name, secret, fact):
+            return Subject(name, row.answer)
+    rare = _longest_rare_word(row, secret)
+    if rare is not None and _can_be_asked(rare, secret, fact):
+        return Subject(rare, row.answer)
+    for name in names:
+        if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
+            return Subject(name, f"{row.question} {row.answer}")
+    return None
+
+
+def _can_be_asked(name: str, text: str, fact: Fact) -> bool:
+    """Return whether a text says a name, and the fact does not."""
+    said_by_fact = any(find_mentions(fact.text(part), name) for part in fact.parts)
+    return bool(find_mentions(text, name)) and not said_by_fact
+
+
+def _is_initials(name: str) -> bool:
+    return name.isupper() and len(name) <= _SHORT_INITIALS and not is_caseless(name)
+
+
+def _names(row: Example) -> Iterator[str]:
+    """Yield the names of a question and the parts of each, the longest first."""
+    question = row.question
+    language = detect_language(question)
+    if language == "ja":
+        yield from sorted(_JAPANESE_NAME.findall(question), key=len, reverse=True)
+    elif language == "zh":
+        pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
+        yield from sorted((piece for piece in pieces if len(piece) >= 2), key=len, reverse=True)
+    elif is_caseless(question):
+        yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
+    else:
+        yield from _capitalized_names(question, row.answer)
+
+
+def _capitalized_names(question: str, answer: str) -> list[str]:
+    names: list[str] = []
+    for match in _NAME.finditer(question):
+        words = re.split(r"\s+", re.sub("['’]s$", "", match.group().rstrip(".,:;?!")))
+        for first, last in itertools.combinations(range(len(words) + 1), 2):
+            name = " ".join(words[first:last])
+            ends = {words[first], words[last - 1]}
+            of_initials = first + 1 < last and _is_initials(words[first]) and words[first + 1] in _PARTICLES
+            at_beginning = match.start() == 0 and first == 0
+            if ends.isdisjoint(_PARTICLES) and not of_initials and not (at_beginning and _may_be_no_name(name, answer)):
+                names.append(name)
+    # The first of several equally long ones is usually what the question is about.
+    return sorted(names, key=lambda name: -len(name.split()))
+
+
+def _may_be_no_name(name: str, answer: str) -> bool:
+    """Return whether the capital at the beginning of a question may be due to the sentence: "Who", "In", "Is Dana"."""
+    mentions = find_mentions(answer, name)
+    return not mentions or (" " not in name and mentions[-1][0] == 0)
+
+
+def _longest_shared_words(question: str, answer: str) -> list[str]:
+    words = re.findall(r"\w+", question)
+    runs = (" ".join(words[first:last]) for first, last in itertools.combinations(range(len(words) + 1), 2))
+    shared = [run for run in runs if len(run) >= _RARE_LETTERS and find_mentions(answer, run)]
+    return sorted(shared, key=len, reverse=True)
+
+
+def _longest_rare_word(row: Example, secret: str) -> str | None:
+    """Return a word of the question and the answer that is rare in English text; None for other languages, without a list."""
+    if detect_language(row.question) != "en":
+        return None
+    words: Sequence[str] = _NOUN.findall(row.question)
+    rare = [word for word in words if len(word) >= _RARE_LETTERS and word.lower() not in general_words()]
+    return max((word for word in rare if find_mentions(secret, word)), key=len, default=None)
