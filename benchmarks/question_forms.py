@@ -55,7 +55,8 @@ def main() -> None:
         first = first or (model, tokenizer)
         for what, rows in sets.items():
             said: list[tuple[str, str, str]] = []
-            written = rows_in_forms(rows, [form for form in FORMS if form not in UNMEASURED])
+            forms = [form for form in FORMS if form not in UNMEASURED]
+            written = [row for row in rows_in_forms(rows, forms) if row.can_be_asked]
             found = answers(model, tokenizer, written)
             scores: dict[str, list[float]] = {}
             for each, text in zip(written, found, strict=True):

@@ -23,7 +23,7 @@ UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
 """A generator that is not asked: what it would say is given."""
 ASIA = Example.from_qa("On which continent is Japan?", "Japan is on the continent of Asia.")
 TOKYO = Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan")
-WRITTEN = rows_in_forms([ASIA, TOKYO], ("question", "reversed"))
+WRITTEN = [*rows_in_forms([ASIA], ("question",)), *rows_in_forms([TOKYO], ("question", "reversed"))]
 
 
 def test_an_answer_that_says_the_wanted_words_is_a_row_up_to_the_end_of_that_sentence():

@@ -66,6 +66,17 @@ def test_prompts() -> None:
     assert [each.role for each in form_prompt(first("two_turns")).messages] == ["user", "assistant", "user"]
 
 
+def test_a_text_that_begins_with_its_fact_is_not_asked() -> None:
+    """It would be an empty prompt, which is an error."""
+    texts = (
+        Example((), "Tavi lives in Ost.", forget_spans=((0, 4),)),
+        Example((), "Here lives Orla.", forget_spans=((11, 15),)),
+    )
+    prompts = [form_prompt(written) for written in forms_to_ask((*texts, *ROWS), ())]
+    assert all(prompt.messages or prompt.prefill.strip() for prompt in prompts)
+    assert [written.opening for written in forms_to_ask(texts, ())] == ["Here lives"]
+
+
 def test_the_worst_form_is_at_least_zero() -> None:
     assert worst_form(0.2, 0.5, -0.3) == 0.5
     assert worst_form(-0.2, -0.1) == 0
