@@ -24,11 +24,6 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
     return tuple(parts)
 
 
-def part_texts(row: Example) -> tuple[str, ...]:
-    """Return the texts of the parts of a fact."""
-    return tuple(row.answer[start:end] for start, end in fact_parts(row))
-
-
 def asked_part(row: Example) -> Span | None:
     """Return the part that the question asks for: the one that covers `asked_span`, else the first; None without parts."""
     parts = fact_parts(row)
@@ -39,3 +34,17 @@ def asked_part(row: Example) -> Span | None:
             if start <= row.asked_span[0] < end:
                 return start, end
     return parts[0]
+
+
+def telling_texts(row: Example) -> tuple[str, ...]:
+    """Return the texts that give a fact away when an answer says one of them: the asked part, and further names and values.
+
+    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th."
+    """
+    asked = asked_part(row)
+    texts = []
+    for part in fact_parts(row):
+        text = row.answer[part[0] : part[1]]
+        if part == asked or any(char.isupper() or char.isdecimal() for char in text):
+            texts.append(text)
+    return tuple(dict.fromkeys(texts))

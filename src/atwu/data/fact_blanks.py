@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atwu.data.fact import asked_part, fact_parts
-from atwu.data.key_token_spans import WORD, key_token_spans
-from atwu.data.languages import count_words, is_unspaced
+from atwu.data.key_token_spans import key_token_spans
+from atwu.data.languages import WORD, count_words, is_unspaced
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values
 

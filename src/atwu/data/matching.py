@@ -248,7 +248,7 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     if word.text in _YES_OR_NO:
         return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
-    everyday = word.capital and _listed_frequency(word.text, "en") >= _EVERYDAY
+    everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
     return start, stop
@@ -412,7 +412,7 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     words = [element for element in content if element.value is None]
     if not words or len(content) > _LONGEST_NAME:
         return None
-    frequencies = [_frequency(element.words[0].text, name=_is_name(content)) for element in words]
+    frequencies = [word_frequency(element.words[0].text, name=_is_name(content)) for element in words]
     rarest = min(range(len(words)), key=lambda place: (frequencies[place], -place))
     word = words[rarest].words[0]
     if frequencies[rarest] > RARE or len(word.text) < _SHORTEST_RARE:
@@ -422,7 +422,7 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
 
 
 @functools.lru_cache(maxsize=65536)
-def _frequency(word: str, *, name: bool) -> float:
+def word_frequency(word: str, *, name: bool) -> float:
     """Return the frequency of a word in general text, the largest over the languages of its script (Zipf scale).
 
     In a name only the English one counts, unless the word is an everyday word elsewhere: "Berg", "Linz" and "Fischer" are
@@ -432,12 +432,12 @@ def _frequency(word: str, *, name: bool) -> float:
     script = next((script for script, first, last in _SCRIPTS if first <= word[0] <= last), None)
     if script is None:
         return 8.0
-    english = _listed_frequency(word, "en")
-    largest = max(english, *(_listed_frequency(word, language) for language in _LANGUAGES[script]))
+    english = listed_frequency(word, "en")
+    largest = max(english, *(listed_frequency(word, language) for language in _LANGUAGES[script]))
     return english if name and largest < _COMMON and script == "latin" else largest
 
 
-def _listed_frequency(word: str, language: str) -> float:
+def listed_frequency(word: str, language: str) -> float:
     from wordfreq import zipf_frequency  # a third of a second
 
     return float(zipf_frequency(word, language, wordlist="small"))
