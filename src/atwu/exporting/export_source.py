@@ -31,6 +31,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import dequantize_model, quantize_model
 from atwu.request.ledger import rows_file
 from atwu.request.request_folder import RequestFolder, RowsUsed
+from atwu.request.row_facts import with_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,9 @@ class Source:
         labelled = self.config.get("forget_words") is not None  # only the recorded rows have labels
         if len(rows) != known.count or (not labelled and fingerprint(rows) != known.fingerprint):
             raise ValueError(f"{known.source} no longer has the {name} rows of the run; give them with --{name} FILE.")
+        files = RequestFolder(self.path)
+        if name == FORGET and files.key() is not None:
+            return with_facts(rows, files.request().facts)
         return rows
 
     def _recorded(self, name: str) -> RowsUsed | None:

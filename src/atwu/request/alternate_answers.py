@@ -10,7 +10,7 @@ from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
-from atwu.request.related_questions import key_words, lower_words
+from atwu.request.related_questions import states_any
 
 ALTERNATE_INSTRUCTIONS = {
     "false": (
@@ -90,5 +90,4 @@ def alternate_answers(
 
 def is_alternate(row: Example, made: Generation) -> bool:
     """Whether a sampled answer has text, ends by itself, and says no key token that the question does not say."""
-    keys = key_words(row) - lower_words(" ".join(message.content for message in row.messages))
-    return is_text(made.answer) and made.tokens < LONGEST and keys.isdisjoint(lower_words(made.answer))
+    return is_text(made.answer) and made.tokens < LONGEST and not states_any(made.answer, [row])

@@ -26,6 +26,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.ledger import rows_file
 from atwu.request.measurement import REQUEST_METRICS, Reading, measure_model, measured_sets
 from atwu.request.request_folder import RequestFolder, without_texts
+from atwu.request.row_facts import with_facts
 from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
 from atwu.training.progress import Say, logged
 from atwu.training.run_folder import output_path, unfinished
@@ -154,6 +155,8 @@ class EvidenceSession:
             raise MissingInputError(f"the {name} rows are no longer available ({error})") from None
         if expected is None or fingerprint(rows) != expected.fingerprint:
             raise MissingInputError(f"{source} has other rows than the {name} rows of the run")
+        if name == FORGET:
+            return with_facts(rows, self.request.facts)
         return rows
 
     # Results

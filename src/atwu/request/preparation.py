@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import shutil
@@ -14,7 +15,9 @@ import torch
 
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
+from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
+from atwu.data.fact import fact_parts
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -49,9 +52,10 @@ from atwu.request.measurement import (
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
 from atwu.request.retain_set import build_retain, check_no_overlap
+from atwu.request.row_facts import ModelReader, RowFact, mark_facts, with_facts
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
-from atwu.request.verdict import decide_verdict
+from atwu.request.verdict import decide_verdict, shorten
 from atwu.request.verdict_metrics import GENERAL, clearly_known
 from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
@@ -60,6 +64,8 @@ from atwu.training.progress import Say
 from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
 
+FACTS_SHOWN = 3
+"""Forget rows that are shown with their facts before training."""
 MIN_HOLDOUT_SUBJECTS = 4
 """Fewest subjects of holdout rows without a warning."""
 
@@ -74,6 +80,8 @@ class PreparedRequest:
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
     record: RequestRecord
+    forget: LoadedRows
+    """The forget rows, with their facts marked."""
     model: Any = None
     """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
     in several processes, of which only the first one measures; and in a request that was begun by another process."""
@@ -137,15 +145,22 @@ def prepare(
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     earlier = () if context is None else context.earlier_rows
+    read = ModelReader(generator, system=config.system, max_length=config.max_length)
+    rows = mark_facts(request.rows, read)
+    for line in facts_shown(rows):
+        say(line)
     with bfloat16_weights(network, training.bf16):
-        related, neighbours = related_rows(
-            generator, request.rows, earlier=earlier, train=not given or adds, system=config.system
+        about = related_rows(read, rows, earlier=earlier, train=not given or adds, system=config.system)
+        related, neighbours = about.kept, about.neighbours
+        rows = tuple(
+            dataclasses.replace(row, alternatives=row.alternatives or texts)
+            for row, texts in zip(rows, about.alternatives, strict=True)
         )
         own_answers: tuple[Example, ...] = ()
         if "retain" in recipe.needs:
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
-                general, _ = build_retain(generator, (*request.rows, *earlier), whole=whole, system=config.system)
+                general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
                 own_answers = (*general, *related)
                 say(
                     f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general "
@@ -154,8 +169,8 @@ def prepare(
                 )
             generated = None if given else own_answers
             kept = request.retain_rows or own_answers
-        answers = general_answers(generator, request.rows, system=config.system)
-    sets = measured_sets(request.rows, kept, request.holdout_rows, answers, neighbours)
+        answers = general_answers(generator, rows, system=config.system)
+    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours)
     say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
     before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     if automatic:
@@ -163,13 +178,13 @@ def prepare(
         own: tuple[Choice, ...] = ()
         with bfloat16_weights(network, training.bf16):
             if "further_forget" not in request.options:
-                own += self_generated_forget_rows(generator, request.rows, **asked)
+                own += self_generated_forget_rows(generator, rows, **asked)
             if own_answers and adds:
                 own += self_generated_retain_rows(
                     generator,
                     own_answers,
                     of=len(related),
-                    forget=(*request.rows, *earlier),
+                    forget=(*rows, *earlier),
                     further=own_answers if given else (),
                     **asked,
                 )
@@ -203,13 +218,14 @@ def prepare(
             request.threshold_limits.name, request.threshold_limits.sha256, request.threshold_limits.text
         ),
         sample_answers=shown,
+        facts=tuple(map(RowFact.of, rows)),
         ledger=None
         if context is None  # relative to the output, with links resolved
         else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
     files.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest(before, sets, generated, record, model)
+    return PreparedRequest(before, sets, generated, record, _marked(request, rows), model)
 
 
 def warn_few_subjects(holdout: Sequence[Example], *, source: str, say: Say) -> None:
@@ -273,8 +289,31 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     for choice in record.choices:
         say(f"  {choice}")
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
-    sets = measured_sets(request.rows, kept, request.holdout_rows, general, neighbours)
-    return PreparedRequest(files.result("before"), sets, generated, record)
+    rows = with_facts(request.rows, record.facts)
+    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours)
+    return PreparedRequest(files.result("before"), sets, generated, record, _marked(request, rows))
+
+
+def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:
+    return dataclasses.replace(request.forget_set, rows=rows)
+
+
+def facts_shown(rows: Sequence[Example]) -> list[str]:
+    """Return some forget rows with what is taken as their fact in brackets, to be checked before training."""
+    asked = [row for row in rows if row.messages and row.forget_spans]
+    if not asked:
+        return []
+    shown = asked[:FACTS_SHOWN]
+    title = f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
+    return [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
+
+
+def in_brackets(row: Example) -> str:
+    """Return an answer with the parts of its fact in square brackets."""
+    text = row.answer
+    for start, end in reversed(fact_parts(row)):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return text
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:

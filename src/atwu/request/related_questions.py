@@ -8,33 +8,29 @@ Related names are those of a shipped list whose hidden states in the model are c
 
 from __future__ import annotations
 
-import functools
 import itertools
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import torch
-
-from atwu._file_reading import read_yaml
 from atwu.data.encode import Encoder
+from atwu.data.fact import telling_texts
 from atwu.data.fact_blanks import replace_words
-from atwu.data.form_rows import rows_in_forms
+from atwu.data.form_rows import FormRow, rows_in_forms
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD
-from atwu.data.question_forms import FormRow
+from atwu.data.matching import states
 from atwu.data.render import with_system
-from atwu.data.schema import Example, Message
+from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.forward import check_length
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.name_neighbours import names_by_kind, nearest_names
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
+from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts, replaceable_name
 
 _T = TypeVar("_T")
 
@@ -57,68 +53,121 @@ KNOWN_FORMS = ("lower_case", "two_turns")
 SURE = 0.4
 """Smallest key-token probability of an answer that a model knows; many that it repeats in these forms are made up all the same,
 with .1 to .35 (France on SmolLM2)."""
-KIND_NAMES = 5
-"""Closest names of a kind whose mean similarity chooses the kind."""
-_NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
-"""A run of capitalized words."""
+GIVEN_TO_MOST = 0.5
+"""Share of the names asked about one forget row from which an answer that they get is knowledge about none of them."""
+FEWEST_NAMES = 6
+"""Names that must have been asked about for this to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedRows:
+    """Rows about related subjects, answered by the original model."""
+
+    kept: tuple[Example, ...]
+    """Rows of the retain set, with the related name as `subject`."""
+    neighbours: tuple[Example, ...]
+    """The neighbour set: rows that the model knows, with their facts marked. It shares no name with `kept`."""
+    alternatives: tuple[tuple[str, ...], ...]
+    """Of each forget row, what the model answers about other subjects in place of its asked part."""
 
 
 def related_rows(
-    generator: TransformersGenerator,
+    read: ModelReader,
     forget: Sequence[Example],
     *,
     earlier: Sequence[Example] = (),
     train: bool = True,
     system: str | None = None,
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+) -> RelatedRows:
     """Return rows about related subjects, to train on and to measure.
 
+    No row says a name of the forget rows, now or earlier, or states the fact of any of them: a model that gives every name the
+    illness of a forgotten person would be trained to keep saying it. Left out is also an answer that most names get.
+
     Args:
-        generator: the original model, which chooses names and answers.
+        read: reads with the original model, which chooses names and answers.
         forget: forget rows; only questions that name something give related questions.
         earlier: forget rows of earlier requests.
         train: without it, there are no rows to train on.
-
-    Returns:
-        Rows of the retain set and rows of the neighbour set, with the related name as `subject`. The two share no name. No row
-        says a name of the forget rows, now or earlier, or a key token of the one whose question it has.
     """
+    generator = read.generator
     kept, measure = related_questions(generator.model, generator.tokenizer, forget, earlier=earlier)
-    how: dict[str, Any] = {"forget": (*forget, *earlier), "system": system}
-    trained = _answered(generator, kept, progress="related questions", **how) if train else ()
+    answered: dict[int, list[Example]] = {}
+
+    def ask(asked: Sequence[RelatedQuestion], progress: str) -> tuple[Example, ...]:
+        rows = _answered(generator, asked, forget=(*forget, *earlier), system=system, progress=progress)
+        for place, row in rows:
+            answered.setdefault(place, []).append(row)
+        return _own_answers(rows, (*forget, *earlier))
+
+    trained: tuple[Example, ...] = ()
+    if train:
+        trained = ask(kept, "related questions")
     known: list[Example] = []
     for start in range(0, len(measure), ASKED_TOGETHER):
-        asked = measure[start : start + ASKED_TOGETHER]
-        found = _answered(generator, asked, progress="questions for the neighbour set", **how)
-        found = _sure_of(found, generator, system=system)
-        for form in KNOWN_FORMS:
-            found = _known_in(form, found, generator, system=system)
-        known += found
+        rows: Sequence[Example] = ask(measure[start : start + ASKED_TOGETHER], "questions for the neighbour set")
+        rows = _known(rows, read, system=system)
+        known += rows
         if len(known) >= MEASURED_ROWS:
             break
-    return trained, tuple(known[:MEASURED_ROWS])
+    alternatives = tuple(alternatives_of(row, answered.get(place, ())) for place, row in enumerate(forget))
+    return RelatedRows(trained, tuple(known[:MEASURED_ROWS]), alternatives)
 
 
 def _answered(
-    generator: TransformersGenerator, asked: Sequence[Example], *, forget: Sequence[Example], **how: Any
-) -> tuple[Example, ...]:
-    """Return questions with the model's answers, if these have key tokens, none of them a key token of the forget row."""
-    by_question = {row.question: row for row in asked}
-    answered = self_generated_answers(generator, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
-    return tuple(
-        replace(row, subject=by_question[row.question].subject)
-        for row in answered
-        if key_words(by_question[row.question]).isdisjoint(lower_words(row.answer)) and key_token_spans(row)
-    )
+    generator: TransformersGenerator, asked: Sequence[RelatedQuestion], *, forget: Sequence[Example], **how: Any
+) -> list[tuple[int, Example]]:
+    """Return the model's answers that name no subject of the forget rows, as rows with the place of the forget row."""
+    by_question = {each.question: each for each in asked}
+    answers = self_generated_answers(generator, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
+    return [
+        (by_question[row.question].place, replace(row, subject=by_question[row.question].name))
+        for row in answers
+        if key_token_spans(row)
+    ]
+
+
+def _own_answers(answered: Sequence[tuple[int, Example]], forget: Sequence[Example]) -> tuple[Example, ...]:
+    """Leave out answers that state the fact of a forget row, and answers that most names get."""
+    names_asked = Counter(place for place, _ in answered)
+    same = Counter((place, text) for place, row in answered for text in set(_key_texts(row)))
+    rows = []
+    for place, row in answered:
+        if states_any(row.answer, forget):
+            continue
+        most = GIVEN_TO_MOST * names_asked[place]
+        common = all(same[place, text] > most for text in _key_texts(row))
+        if common and names_asked[place] >= FEWEST_NAMES:
+            continue
+        rows.append(row)
+    return tuple(rows)
+
+
+def _key_texts(row: Example) -> list[str]:
+    return [row.answer[start:end].lower() for start, end in key_token_spans(row)]
+
+
+def _known(rows: Sequence[Example], read: ModelReader, *, system: str | None) -> list[Example]:
+    """Return the rows that the model knows: likely, said for this name rather than for others, and said in other forms, too.
+
+    Each test leaves out rows of which a model makes up the answer.
+    """
+    if not rows:
+        return []
+    likely = _sure_of(rows, read.generator, system=system)
+    apart = [row for row, told in zip(likely, is_told_apart(likely, read), strict=True) if told]
+    known: Sequence[Example] = mark_facts(apart, read)
+    for form in KNOWN_FORMS:
+        known = _known_in(form, known, read.generator, system=system)
+    return list(known)
 
 
 def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None) -> tuple[Example, ...]:
     """Return the rows whose key tokens have a high probability."""
-    if not rows:
-        return ()
     encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    read = zip(rows, read_tokens(generator.model, encoded, entropy=False), strict=True)
-    return tuple(row for row, tokens in read if (key_token_probability(row, tokens) or 0.0) >= SURE)
+    tokens = read_tokens(generator.model, encoded, entropy=False)
+    pairs = zip(rows, tokens, strict=True)
+    return tuple(row for row, read in pairs if (key_token_probability(row, read) or 0.0) >= SURE)
 
 
 def _known_in(
@@ -150,49 +199,55 @@ def form_answers(
     return [each.answer for each in made]
 
 
+@dataclass(frozen=True, slots=True)
+class RelatedQuestion:
+    """The question of a forget row about something else."""
+
+    place: int
+    """Place of the forget row."""
+    question: str
+    name: str
+    """The name in place of its own."""
+
+
 def related_questions(
     model: Any, tokenizer: Any, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """Return forget rows whose questions have another name in place of their own; their answers are still those of the rows.
+) -> tuple[tuple[RelatedQuestion, ...], tuple[RelatedQuestion, ...]]:
+    """Return the questions of forget rows with another name in place of their own.
 
     Returns:
         Questions to train on, and candidates to measure, of every forget row in turn. The two share no name.
     """
     removed = (*forget, *earlier)
     secrets = names(removed).union(*map(key_words, removed))
-    named = [(row, name) for row in forget if (name := _name_in(row)) is not None]
+    named = [(place, row, name) for place, row in enumerate(forget) if (name := replaceable_name(row)) is not None]
     if not named:
         return (), ()
-    own = list(dict.fromkeys(name for _, name in named))
-    kinds = {
-        kind: [
-            (name, place % MEASURED_NAME == 1)
-            for place, name in enumerate(each)
-            if secrets.isdisjoint(lower_words(name))
-        ]
-        for kind, each in related_names().items()
+    # Of each kind one name in three is measured, the others are trained on.
+    measured = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
+    nearest = {
+        name: [[other for other in kind if secrets.isdisjoint(lower_words(other))] for kind in kinds]
+        for name, kinds in nearest_names(model, tokenizer, [name for *_, name in named]).items()
     }
-    states = name_states(model, tokenizer, [*own, *(name for each in kinds.values() for name, _ in each)])
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
-    nearest = {name: _nearest(kinds, states[place] @ states[len(own) :].T) for place, name in enumerate(own)}
-    train: dict[str, Example] = {}
-    measure: dict[str, Example] = {}
-    for place, (row, name) in enumerate(named[:MAX_RELATED]):
-        choices = _to_train_on(nearest[name])[: 2 * count]
+    train: dict[str, RelatedQuestion] = {}
+    measure: dict[str, RelatedQuestion] = {}
+    for turn, (place, row, name) in enumerate(named[:MAX_RELATED]):
+        choices = _to_train_on(nearest[name], measured)[: 2 * count]
         for step in range(min(count, len(choices))):  # neighbouring rows take other names
-            _ask_about(choices[(place + step) % len(choices)], name, row, train)
+            _ask_about(choices[(turn + step) % len(choices)], name, place, row, train)
     candidates = [
-        [(other, name, row) for kind in nearest[name][:RELATED_KINDS] for other, measured in kind if measured]
-        for row, name in named
+        [(other, name, place, row) for kind in nearest[name][:RELATED_KINDS] for other in kind if other in measured]
+        for place, row, name in named
     ]
-    for other, name, row in _in_turn(candidates):
-        _ask_about(other, name, row, measure)
+    for other, name, place, row in _in_turn(candidates):
+        _ask_about(other, name, place, row, measure)
     return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
 
 
-def _to_train_on(kinds: Sequence[Sequence[tuple[str, bool]]]) -> list[str]:
+def _to_train_on(kinds: Sequence[Sequence[str]], measured: Collection[str]) -> list[str]:
     """Return the names that are not measured: one of the closest kind and one of the next ones in turn, closest first."""
-    closest, *next_ones = ([name for name, measured in each if not measured] for each in kinds[:RELATED_KINDS])
+    closest, *next_ones = ([name for name in kind if name not in measured] for kind in kinds[:RELATED_KINDS])
     further = _in_turn(next_ones)
     return _in_turn([closest, further])
 
@@ -202,57 +257,12 @@ def _in_turn(lists: Sequence[Sequence[_T]]) -> list[_T]:
     return [item for items in itertools.zip_longest(*lists) for item in items if item is not None]
 
 
-def _ask_about(other: str, name: str, row: Example, found: dict[str, Example]) -> None:
-    """Add a row with another name in its question to those found; an adjective needs the article of the old name."""
-    adjective = name.startswith("the ") and other in related_names()["nationalities"]
-    question = replace_words(row.question, name, f"the {other}" if adjective else other)
-    asked = (Message("user", question),)
-    found.setdefault(question, replace(row, messages=asked, subject=other, paraphrases=()))
-
-
-def _nearest(kinds: Mapping[str, Sequence[tuple[str, bool]]], similarity: torch.Tensor) -> list[list[tuple[str, bool]]]:
-    """Return the names of each kind, closest first, and the closest kind first.
-
-    A kind is as close as the mean of its `KIND_NAMES` closest names. With each name comes whether it is measured.
-    """
-    found, start = [], 0
-    for each in kinds.values():
-        close = similarity[start : start + len(each)]
-        start += len(each)
-        if each:
-            score = float(close.topk(min(KIND_NAMES, len(each))).values.mean())
-            found.append((score, [each[place] for place in close.argsort(descending=True, stable=True).tolist()]))
-    return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
-
-
-@functools.cache
-def related_names() -> Mapping[str, Sequence[str]]:
-    import atwu.data
-
-    found: dict[str, list[str]] = read_yaml(Path(atwu.data.__file__).with_name("related_names.yaml"))
-    return found
-
-
-@torch.no_grad()
-def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tensor:
-    """Return the hidden state of each name's last token in the middle layer, centred and of length 1, shape (texts, hidden).
-
-    A few words precede each name: the state of a text's first token is like that of any other first token. Names of the same
-    number of tokens are read together, so that none is padded.
-    """
-    ids = [tokenizer(f"This text is about {text}", add_special_tokens=True)["input_ids"] for text in texts]
-    check_length(model, max(map(len, ids)))
-    found = torch.empty(len(ids), model.config.get_text_config().hidden_size)
-    with eval_mode(model):
-        device = next(model.parameters()).device
-        for length in sorted(set(map(len, ids))):
-            places = [place for place, each in enumerate(ids) if len(each) == length]
-            batch = torch.tensor([ids[place] for place in places], device=device)
-            states = model.base_model(input_ids=batch, output_hidden_states=True, use_cache=False).hidden_states
-            found[places] = states[len(states) // 2][:, -1].float().cpu()
-    found = found - found.mean(dim=0)
-    scaled: torch.Tensor = found / found.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return scaled
+def _ask_about(other: str, name: str, place: int, row: Example, questions: dict[str, RelatedQuestion]) -> None:
+    """Add a row's question with another name; an adjective needs the article of the old name."""
+    adjective = name.startswith("the ") and other in names_by_kind()["nationalities"]
+    instead = f"the {other}" if adjective else other
+    question = replace_words(row.question, name, instead)
+    questions.setdefault(question, RelatedQuestion(place, question, other))
 
 
 def lower_words(text: str) -> set[str]:
@@ -260,18 +270,10 @@ def lower_words(text: str) -> set[str]:
 
 
 def key_words(row: Example) -> set[str]:
-    return {word for start, end in key_token_spans(row) for word in lower_words(row.answer[start:end])}
+    """Return the words that give the fact of a row away, in lower case."""
+    return {word for text in telling_texts(row) for word in lower_words(text)}
 
 
-def _name_in(row: Example) -> str | None:
-    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
-
-    An article belongs to the name: "the United States" is replaced by "Canada".
-    """
-    question, name = row.question, row.subject or ""
-    if not name or replace_words(question, name, "") == question:
-        found = _NAME.search(question.partition(" ")[2])
-        if found is None:
-            return None
-        name = re.sub("['’]s$", "", found.group())
-    return f"the {name}" if f" the {name}" in question else name
+def states_any(answer: str, rows: Sequence[Example]) -> bool:
+    """Whether an answer states the fact of any of these rows."""
+    return any(states(answer, text) for row in rows for text in (*telling_texts(row), *row.aliases))

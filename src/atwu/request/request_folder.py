@@ -21,6 +21,7 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.auto_settings import Choice
+from atwu.request.row_facts import RowFact
 from atwu.request.verdict import AnswerPair
 from atwu.training.run_folder import REQUEST_FOLDER
 
@@ -80,6 +81,8 @@ class RequestRecord:
     thresholds: ThresholdsSet
     sample_answers: tuple[AnswerPair, ...]
     """Questions to show with the verdict; `after` is empty."""
+    facts: tuple[RowFact, ...] = ()
+    """What carries the fact of each forget row."""
     ledger: str | None = None
     """Folder of its ledger, relative to the output."""
     replaced_run_digest: str | None = None

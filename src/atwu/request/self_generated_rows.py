@@ -19,7 +19,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding
 from atwu.request.auto_settings import Choice
-from atwu.request.related_questions import form_answers, key_words, lower_words
+from atwu.request.related_questions import form_answers, lower_words, states_any
 from atwu.request.retain_set import FACT_TOKENS, names
 
 SAMPLED_FORMS = ("continuation", "statement")
@@ -80,11 +80,11 @@ def self_generated_retain_rows(
         system=system,
         progress="forms of related questions",
     )
-    secrets = names(forget).union(*map(key_words, forget))
+    subjects = names(forget)
     found = [
         _own_answer(each, answer)
         for each, answer in zip(written, answers, strict=True)
-        if is_text(answer) and secrets.isdisjoint(lower_words(answer))
+        if is_text(answer) and subjects.isdisjoint(lower_words(answer)) and not states_any(answer, forget)
     ]
     why = f"{len(found)} self-generated answers to other forms of related questions"
     if further:

@@ -166,7 +166,7 @@ def run_request(
                     request.source,
                     final,
                     folder,
-                    forget=request.forget_set,
+                    forget=prepared.forget,
                     retain=kept,
                     model=prepared.model,
                     watch=lambda trainer: [_controller(trainer, request, prepared, final, files, say)],

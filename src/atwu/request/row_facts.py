@@ -1,0 +1,163 @@
+"""Mark in forget rows what carries their fact, by evidence of the model that knows them, before anything is trained.
+
+The marks are the rows' `forget_spans` and `asked_span`: everything after this, the weights of tokens, blanks, options and what
+counts as stated, reads them from there. Labels of the user stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from atwu.data.answer_units import candidate_spans
+from atwu.data.arrays import FloatArray
+from atwu.data.encode import Encoder
+from atwu.data.fact import fact_parts
+from atwu.data.fact_blanks import replace_words
+from atwu.data.schema import Example, Message, Span
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.methods.weightings.contrast import NAMES_PER_ROW, TOLD_APART, TokenLogps, contrast, fact_spans
+from atwu.modeling.name_neighbours import mixed_names, nearest_names
+
+
+@dataclass(frozen=True, slots=True)
+class RowFact:
+    """What carries the fact of a forget row, as recorded with the request; without the text of the row."""
+
+    parts: tuple[Span, ...]
+    asked: Span | None
+    alternatives: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: Example) -> RowFact:
+        return cls(row.forget_spans or (), row.asked_span, row.alternatives)
+
+
+def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Example, ...]:
+    """Return rows with their recorded facts; without records, as they are."""
+    if not facts:
+        return tuple(rows)
+    return tuple(
+        replace(row, forget_spans=fact.parts or None, asked_span=fact.asked, alternatives=fact.alternatives)
+        for row, fact in zip(rows, facts, strict=True)
+    )
+
+
+NO_QUESTION = "?"
+"""Question in place of a row's own, to find which part of its answer the question makes likely."""
+_NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
+"""A run of capitalized words."""
+
+
+class ModelReader:
+    """Reads rows with a model, teacher-forced, as the evidence of facts needs them.
+
+    Args:
+        generator: holds the model and its tokenizer.
+        system: system prompt of the questions.
+        max_length: longest row in tokens.
+    """
+
+    def __init__(self, generator: TransformersGenerator, *, system: str | None, max_length: int) -> None:
+        self.generator = generator
+        self.encoder = Encoder(generator.tokenizer, max_length=max_length, system=system)
+
+    def __call__(self, rows: Sequence[Example]) -> list[TokenLogps]:
+        encoded = self.encoder.encode_rows(rows, what="evidence").rows
+        tokens = read_tokens(self.generator.model, encoded, entropy=False)
+        return [TokenLogps(row.logps, row.offsets) for row in tokens]
+
+
+def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
+    """Return rows with the parts of their answers that carry the fact, and the part that the question asks for.
+
+    Rows with labels and plain texts stay as they are, but a labelled question gets its asked part.
+    """
+    evidence = evidence_of(rows, read)
+    marked = []
+    for row, values in zip(rows, evidence, strict=True):
+        spans = row.forget_spans
+        if not spans and row.messages:
+            spans = fact_spans(row, values)
+        marked.append(replace(row, forget_spans=spans or None))
+    return _with_asked_parts(marked, read)
+
+
+def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
+    """Return of each row whether the model says its answer for its own subject rather than for others.
+
+    An answer that a model gives whatever name is asked for is made up, or no knowledge about this name.
+    """
+    evidence = evidence_of(rows, read)
+    return [bool(values.size) and float(values.max()) >= TOLD_APART for values in evidence]
+
+
+def evidence_of(rows: Sequence[Example], read: ModelReader) -> list[FloatArray]:
+    """Compute the evidence of every unit of the answers (`contrast`)."""
+    model, tokenizer = read.generator.model, read.generator.tokenizer
+    own = [name for row in rows if (name := replaceable_name(row)) is not None]
+    kinds = nearest_names(model, tokenizer, own)
+    texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
+    others = {
+        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], NAMES_PER_ROW)
+        for name, near in kinds.items()
+    }
+    return contrast(rows, read, names=others)
+
+
+def replaceable_name(row: Example) -> str | None:
+    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
+
+    An article belongs to the name: "the United States" is replaced by "Canada".
+    """
+    question, name = row.question, row.subject or ""
+    if not name or replace_words(question, name, "") == question:
+        match = _NAME.search(question.partition(" ")[2])
+        if match is None:
+            return None
+        name = re.sub("['’]s$", "", match.group())
+    if f" the {name}" in question:
+        return f"the {name}"
+    return name
+
+
+def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
+    """Set `asked_span` of rows with several parts: the one whose probability the question raises most, as an answer alone."""
+    choices = [fact_parts(row) if row.messages else () for row in rows]
+    alone = [
+        (place, part)
+        for place, parts in enumerate(choices)
+        if len(parts) > 1 and rows[place].asked_span is None
+        for part in parts
+    ]
+    asked = read([_answered_by(rows[place], part) for place, part in alone])
+    unasked = read([_answered_by(rows[place], part, question=NO_QUESTION) for place, part in alone])
+    best: dict[int, tuple[float, Span]] = {}
+    for (place, part), with_question, without in zip(alone, asked, unasked, strict=True):
+        gain = float(with_question.logps.sum() - without.logps.sum())
+        if place not in best or gain > best[place][0]:
+            best[place] = gain, part
+    return tuple(replace(row, asked_span=best[place][1]) if place in best else row for place, row in enumerate(rows))
+
+
+def _answered_by(row: Example, part: Span, question: str | None = None) -> Example:
+    messages = row.messages
+    if question is not None:
+        messages = (*messages[:-1], Message("user", question))
+    return replace(row, messages=messages, answer=row.answer[part[0] : part[1]], forget_spans=None, asked_span=None)
+
+
+def alternatives_of(row: Example, answers: Sequence[Example]) -> tuple[str, ...]:
+    """Return texts of the same type as a row's asked part: what the model answers about related subjects.
+
+    Args:
+        answers: the row's question about other subjects, with the model's answers.
+    """
+    texts = []
+    for answer in answers:
+        spans = candidate_spans(answer)
+        if spans:
+            texts.append(answer.answer[spans[0][0] : spans[0][1]])
+    return tuple(dict.fromkeys(texts))
