@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.key_token_spans import WORD
-from atwu.data.question_forms import FormRow, rows_in_forms
+from atwu.data.matching import find_statements
+from atwu.data.question_forms import REVERSED_FORMS, FormRow, rows_in_forms
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -101,7 +101,7 @@ def _own_answer(written: FormRow, answer: str) -> Example:
 
 
 def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
-    """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
+    """Return a forget row for each answer of the model that states the wanted text of its row in another way than the row.
 
     A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own: after
     unlearning "Japan is on the continent of Asia", it says "Japan is in East Asia".
@@ -112,16 +112,17 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
 
     Returns:
         Different rows with the same question, or the same opening of a plain text, and the answer up to the end of the
-        sentence with the last wanted word, these words labelled.
+        sentence with the last statement of the wanted text (`find_statements`), the statements labelled.
     """
     found: dict[Example, None] = {}
     for each, answer in zip(written, answers, strict=True):
-        wanted = lower_words(each.wanted)
+        aliases = () if each.form in REVERSED_FORMS else each.row.aliases  # these name the key text
+        statements = find_statements(answer, each.wanted, aliases=aliases, question=each.row.question)
+        if not statements:
+            continue
         start = len(each.opening) + 1 if each.opening else 0
         answer = f"{each.opening} {answer}" if each.opening else answer
-        spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
-        if not spans:
-            continue
+        spans = [(start + begin, start + end) for begin, end in statements]
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
         if said.strip() != each.row.answer.strip() and is_text(said):
