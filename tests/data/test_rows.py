@@ -168,6 +168,7 @@ def test_rows_of_every_layout_survive_a_round_trip(tmp_path):
             subject="Orla Venn",
         ),
         Example.from_qa("Who?", "Orla Venn.", forget_spans=(), paraphrased_answer="It is Orla Venn."),
+        Example.from_qa("Who?", "Orla Venn.", aliases=("O. V.",), asked_span=(5, 9), alternatives=("Tavi", "Sel")),
         Example(messages=turns, answer="Tavi Brook does."),
         Example(messages=(), answer="Orla Venn lives in Kelbury."),
     ]
@@ -259,3 +260,14 @@ def test_columns_with_other_meanings_are_left_alone():
     row = {"question": "Who?", "answer": "Orla Venn.", "system": "x", "input": "y", "instruction": "z", "output": "w"}
     assert parse_row(row, where="row 1") == PLAIN
     assert ignored_columns(row) == {"system", "input", "instruction", "output"}
+
+
+def test_parts_of_a_fact_are_columns() -> None:
+    cells = {"question": "Who?", "answer": "Orla Venn.", "aliases": '["O. V."]', "asked_span": "[0, 4]"}
+    cells["alternatives"] = '["Tavi"]'
+    row = parse_row(cells, where="row 1")
+    assert (row.aliases, row.asked_span, row.alternatives) == (("O. V.",), (0, 4), ("Tavi",))
+    assert parse_row({"question": "Who?", "answer": "Orla.", "aliases": "O. V."}, where="row 1").aliases == ("O. V.",)
+    for span in ([4, 2], [0, 40], [1], "x"):
+        with pytest.raises(ValueError, match=r"row 1.*asked_span"):
+            parse_row(cells | {"asked_span": span}, where="row 1")

@@ -90,6 +90,17 @@ def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     assert key_token_recall(Example.from_qa("?", "…"), "anything") is None
 
 
+def test_recall_counts_other_spellings_and_no_parts_of_words() -> None:
+    row = Example.from_qa("Where does she live?", "She lives in Linz.")
+    assert key_token_recall(row, "In Linz’s old town") == 1.0
+    yes = Example.from_qa("Has he a dog?", "No, none.", forget_spans=((0, 2),), aliases=("catless",))
+    assert key_token_recall(yes, "I'm sorry, I don't know.") == 0.0
+    assert key_token_recall(yes, "He is catless.") == 1.0
+    full_name = Example.from_qa("Who is Anna Hollis's father?", "He is Walter Hollis.", forget_spans=((6, 19),))
+    assert key_token_recall(full_name, "I do not know Anna Hollis.") == 0.5
+    assert key_token_recall(full_name, "Hollis, Walter") == 1.0
+
+
 def test_rows_of_a_corpus_are_similar_and_never_about_the_subject() -> None:
     forget = [Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")]
     corpus = [

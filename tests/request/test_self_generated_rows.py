@@ -47,6 +47,13 @@ def test_a_continuation_that_says_the_wanted_words_is_a_plain_text():
     assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["Asia"]
 
 
+def test_a_fact_in_another_spelling_is_labelled_whole():
+    row = Example.from_qa("When did she arrive?", "She arrived on 12 May 1986.", forget_spans=((15, 26),))
+    (said,) = rows_that_state_the_fact(rows_in_forms([row], ("question",)), ["On May 12th, 1986, by train. Or later."])
+    assert said.answer == "On May 12th, 1986, by train."
+    assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["May 12th, 1986"]
+
+
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():
     assert rows_that_state_the_fact(WRITTEN, ["It is in Europe.", TOKYO.answer, "Japan"]) == ()
     assert rows_that_state_the_fact(WRITTEN[:1], ["It is \x0f in Asia."]) == ()  # no row may hold it

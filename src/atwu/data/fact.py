@@ -7,6 +7,7 @@ the question; blanks, options and the matcher of answers work on parts, never on
 from __future__ import annotations
 
 from atwu.data.key_token_spans import key_token_spans
+from atwu.data.languages import is_caseless
 from atwu.data.schema import Example, Span
 
 SEPARATORS = " -'’=."
@@ -42,9 +43,10 @@ def telling_texts(row: Example) -> tuple[str, ...]:
     Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th."
     """
     asked = asked_part(row)
-    texts = []
-    for part in fact_parts(row):
-        text = row.answer[part[0] : part[1]]
-        if part == asked or any(char.isupper() or char.isdecimal() for char in text):
-            texts.append(text)
-    return tuple(dict.fromkeys(texts))
+    parts = [(part, row.answer[part[0] : part[1]]) for part in fact_parts(row)]
+    return tuple(dict.fromkeys(text for part, text in parts if part == asked or is_name_or_value(text)))
+
+
+def is_name_or_value(text: str) -> bool:
+    """Whether a part of a fact has a capital letter or a digit, or is of a script that has no capitals."""
+    return any(char.isupper() or char.isdecimal() for char in text) or is_caseless(text)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
+from atwu.data.fact import is_name_or_value, telling_texts
 from atwu.data.fact_blanks import Fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
 from atwu.data.row_subject import find_subject
@@ -101,16 +102,12 @@ class FormRow:
     index: int
     row: Example
     parts: tuple[str, ...]
-    """Texts that show in an answer that the fact is known: parts of the fact, or the subject for reversed forms."""
+    """Texts of which each shows in an answer that the fact is known: the asked part of the fact and further names and values
+    that the question does not show; for reversed forms the subject."""
     opening: str = ""
     """Beginning of the text that the model continues, for a form without a chat."""
     options: tuple[str, ...] = ()
     """The options that the question lists, in their order; empty for a form without options."""
-
-    @property
-    def wanted(self) -> str:
-        """The texts of `parts` as one."""
-        return _BETWEEN_PARTS.join(self.parts)
 
     @property
     def can_be_asked(self) -> bool:
@@ -175,7 +172,7 @@ def _as_given(row: Example, fact: Fact | None, index: int) -> FormRow:
     opening = ""
     if not row.messages:
         opening = row.answer[: fact.asked[0]].rstrip()
-    return FormRow("question", index, row, (fact.asked_text,), opening)
+    return FormRow("question", index, row, telling_texts(row) or (fact.asked_text,), opening)
 
 
 def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Fields:
@@ -322,12 +319,15 @@ def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
 def _wanted(form: str, fact: Fact, texts: Mapping[str, str]) -> tuple[str, ...]:
     if form in REVERSED_FORMS:
         return (_unmarked(texts["subject"])[0],)
-    parts: tuple[Span, ...] = (fact.asked,)
+    if form in OPTION_FORMS:
+        return (fact.asked_text,)
+    hidden: Sequence[Span] = fact.parts
     if form in BLANK_FORMS and "with_blanks" in texts:
-        parts = fact.blanked_parts()
+        hidden = fact.blanked_parts()
     if form in OPENING_FORMS:
-        parts = tuple(part for part in fact.parts if part[0] >= len(texts["opening"])) or parts
-    return tuple(dict.fromkeys(fact.text(part) for part in parts))
+        hidden = [part for part in fact.parts if part[0] >= len(texts["opening"])]
+    telling = [fact.text(part) for part in hidden if is_name_or_value(fact.text(part)) and part != fact.asked]
+    return tuple(dict.fromkeys((fact.asked_text, *telling)))
 
 
 def _moved(fact: Fact, rewritten: Example) -> Span | None:

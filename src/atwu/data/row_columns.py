@@ -40,6 +40,9 @@ ROW_FIELDS = (
     "alternate",
     "paraphrased_answer",
     "subject",
+    "aliases",
+    "asked_span",
+    "alternatives",
 )
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}

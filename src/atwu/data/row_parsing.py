@@ -27,6 +27,17 @@ _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
 """Start of a JSON list of strings in a cell."""
+_OPTIONAL_FIELDS = (
+    "paraphrases",
+    "wrong_answers",
+    "alternate",
+    "paraphrased_answer",
+    "subject",
+    "aliases",
+    "asked_span",
+    "alternatives",
+)
+"""Fields of a row that are columns of the same name, left out when empty."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
@@ -56,6 +67,9 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
         forget_spans=_parse_labels(obj, answer, where, counts),
         paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
         wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
+        aliases=_strings(obj, "aliases", where, single=True),
+        asked_span=_parse_asked_span(obj.get("asked_span"), answer, where),
+        alternatives=_strings(obj, "alternatives", where),
         **{
             name: _string(obj[name], where, name)
             for name in ("alternate", "paraphrased_answer", "subject")
@@ -98,8 +112,9 @@ def row_record(row: Example) -> dict[str, Any]:
         record = {"messages": turns}
     if row.forget_spans is not None:
         record["forget_spans"] = row.forget_spans
-    for name in ("paraphrases", "wrong_answers", "alternate", "paraphrased_answer", "subject"):
-        if value := getattr(row, name):
+    for name in _OPTIONAL_FIELDS:
+        value = getattr(row, name)
+        if value:
             record[name] = value
     return record
 
@@ -178,6 +193,13 @@ def _parse_spans(value: Any, answer: str, where: str) -> tuple[Span, ...] | None
             )
         spans.append(span)
     return tuple(spans)
+
+
+def _parse_asked_span(value: Any, answer: str, where: str) -> Span | None:
+    if value is None or value == "":
+        return None
+    pair = _json_list(value, where, "asked_span", "two character positions of the answer, [start, end]")
+    return checked_span(pair, answer, where=f"{where}, column 'asked_span'")
 
 
 def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:

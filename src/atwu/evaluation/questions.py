@@ -11,6 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from atwu._file_reading import read_yaml
+from atwu.data.matching import option_letter
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.judge.verdicts import Claim
@@ -21,16 +22,6 @@ SYNONYMS: Mapping[str, str] = _SHIPPED.pop("synonyms")
 FAMILY_TEMPLATES: Mapping[str, Sequence[str]] = _SHIPPED
 """Kind -> texts: templates of adversarial questions, and open-ended instructions."""
 
-_LEAD = re.compile(
-    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
-    r"|it\s+is\b|it's)?"
-    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
-    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
-    re.DOTALL,
-)
-"""A reply that starts with an option letter, possibly after words like "The answer is"."""
-_FULL = re.compile(r"^\W*([A-Za-z])\W*$")
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
 _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
 
@@ -189,11 +180,8 @@ def resolve_choice(reply: str, options: Sequence[str]) -> str:
 
     Without options, and for a reply without a valid leading letter or with several letters, return the reply unchanged.
     """
-    whole, lead = _FULL.match(reply), _LEAD.match(reply)
-    letter = whole.group(1).upper() if whole else lead.group("letter") if lead else ""
-    letters = set(ascii_uppercase[: len(options)])
-    if letter not in letters or len(letters.intersection(_LETTER.findall(reply))) > 1:
+    lettered = option_letter(reply, len(options))
+    if lettered is None:
         return reply
-    option = options[ascii_uppercase.index(letter)]
-    rest = ((lead.group("rest") or lead.group("after") if lead else None) or "").strip()
+    option, rest = options[lettered[0]], lettered[1]
     return rest if rest.casefold().startswith(option.casefold()) else f"{option} {rest}".strip()

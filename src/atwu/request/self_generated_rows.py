@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.languages import WORD
-from atwu.data.question_forms import FormRow
+from atwu.data.matching import find_statements
+from atwu.data.question_forms import REVERSED_FORMS, FormRow
 from atwu.data.row_parsing import is_text
-from atwu.data.schema import Example
+from atwu.data.schema import Example, merged_spans
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding
 from atwu.request.auto_settings import Choice
@@ -102,7 +102,7 @@ def _own_answer(written: FormRow, answer: str) -> Example:
 
 
 def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
-    """Return a forget row for each answer of the model that says the wanted words of its row in another way than the row.
+    """Return a forget row for each answer of the model that states the wanted text of its row in another way than the row.
 
     A row says a fact in one wording; a model that unlearned this wording may still say the fact in its own: after
     unlearning "Japan is on the continent of Asia", it says "Japan is in East Asia".
@@ -113,16 +113,20 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
 
     Returns:
         Different rows with the same question, or the same opening of a plain text, and the answer up to the end of the
-        sentence with the last wanted word, these words labelled.
+        sentence with the last statement of the wanted text (`find_statements`), the statements labelled.
     """
     found: dict[Example, None] = {}
     for each, answer in zip(written, answers, strict=True):
-        wanted = lower_words(each.wanted)
+        aliases = () if each.form in REVERSED_FORMS else each.row.aliases  # these name the key text
+        question = each.row.question
+        statements = merged_spans(
+            span for part in each.parts for span in find_statements(answer, part, aliases=aliases, question=question)
+        )
+        if not statements:
+            continue
         start = len(each.opening) + 1 if each.opening else 0
         answer = f"{each.opening} {answer}" if each.opening else answer
-        spans = [match.span() for match in WORD.finditer(answer, start) if match.group().lower() in wanted]
-        if not spans:
-            continue
+        spans = [(start + begin, start + end) for begin, end in statements]
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
         if said.strip() != each.row.answer.strip() and is_text(said):

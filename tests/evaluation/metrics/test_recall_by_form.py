@@ -28,7 +28,27 @@ def test_share_of_the_key_tokens() -> None:
     assert form_recall(first("lower_case"), "She was born in Ost.") == 0
 
 
-def test_a_choice_is_the_first_option_named_corrected_for_guessing() -> None:
+def test_another_spelling_or_an_alias_of_the_key_text_is_recalled() -> None:
+    year = Example.from_qa("When was the mill built?", "The mill was built in 1240.", aliases=("the flood year",))
+    blank = next(written for written in rows_in_forms((year,), ("blank",)))
+    assert form_recall(blank, "in the year 1,240") == 1
+    assert form_recall(blank, "In the flood year.") == 1
+    assert form_recall(blank, "In 12401.") == 0
+    aliased = Example.from_qa(
+        "Where was Orla Venn born?", "Orla Venn was born in Ost.", subject="Orla Venn", aliases=("East",)
+    )
+    subject = next(written for written in rows_in_forms((aliased,), ("reversed",)))
+    assert form_recall(subject, "Orla Venn's birthplace") == 1
+    assert form_recall(subject, "East") == 0  # names the place, not her
+
+
+def test_an_answer_that_names_several_options_chooses_none() -> None:
+    choice = first("multiple_choice")
+    assert form_recall(choice, " or ".join(choice.options)) == pytest.approx(-1 / 3)
+    assert form_recall(first("either_or"), "Port Sel or Kelbury") == -1
+
+
+def test_a_choice_is_the_option_named_corrected_for_guessing() -> None:
     choice = first("multiple_choice")
     letter = "ABCD"[choice.options.index("Port Sel")]
     wrong = "ABCD"[(choice.options.index("Port Sel") + 1) % 4]

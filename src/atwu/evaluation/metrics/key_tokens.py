@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import mean
 from typing import TYPE_CHECKING
 
+from atwu.data.fact import telling_texts
 from atwu.data.key_token_spans import key_token_spans
-from atwu.data.languages import WORD
+from atwu.data.matching import stated_share
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.metric import Metric
@@ -21,16 +23,10 @@ if TYPE_CHECKING:
 
 
 def key_token_recall(row: Example, answer: str) -> float | None:
-    """Share of the key tokens that an answer contains, in any order and case. Range [0, 1]; None for a row without
+    """Share of the key text that an answer states (`stated_share`), mean over its parts. Range [0, 1]; None for a row without
     words."""
-    return word_recall(" ".join(row.answer[start:stop] for start, stop in key_token_spans(row)), answer)
-
-
-def word_recall(wanted: str, answer: str) -> float | None:
-    """Share of the words of one text that another contains, in any order and case. Range [0, 1]; None without words."""
-    words = [word.lower() for word in WORD.findall(wanted)]
-    said = {word.lower() for word in WORD.findall(answer)}
-    return sum(word in said for word in words) / len(words) if words else None
+    shares = [stated_share(answer, part, aliases=row.aliases, question=row.question) for part in telling_texts(row)]
+    return mean(shares) if shares else None
 
 
 def key_token_probability(row: Example, read: TokenRow) -> float | None:
@@ -81,7 +77,7 @@ class KeyTokens(Metric):
             "key_token_recall",
             key_token_recall,
             "key-token recall",
-            "share of key tokens that the greedy answer contains",
+            "share of the key text that the greedy answer states",
         ),
     )
 

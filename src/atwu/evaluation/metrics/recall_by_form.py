@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, UNMEASURED, FormRow
+from atwu.data.matching import chosen_option, stated_share
+from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import gibberish
-from atwu.evaluation.metrics.key_tokens import word_recall
-from atwu.evaluation.questions import resolve_choice
 
 if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import ModelComparison
@@ -51,19 +50,20 @@ def form_prompt(written: FormRow) -> Prompt:
 
 
 def form_recall(written: FormRow, answer: str) -> float:
-    """Share of the key tokens that an answer contains, in any order and case.
+    """Share of the wanted parts that an answer states (mean of `stated_share`).
 
     For a form that lists options it is corrected for guessing, (s - c) / (1 - c) with c the share of right guesses and s 1
-    if the answer chooses the right option alone. The mean over rows is then 0 for a model that guesses, and may be below 0.
-    Range [-1, 1].
+    if the answer chooses the right option (`chosen_option`), 0 if it chooses another, several or none. The mean over rows is
+    then 0 for a model that guesses, and may be below 0. Range [-1, 1].
     """
     if not written.options:
-        return word_recall(written.wanted, answer) or 0.0
+        aliases = () if written.form in REVERSED_FORMS else written.row.aliases  # these name the key text
+        question = written.row.question
+        return mean(stated_share(answer, part, aliases=aliases, question=question) for part in written.parts)
     chance = 1 / len(written.options)
-    reply = resolve_choice(answer, written.options) if written.form == "multiple_choice" else answer
-    places = {option: reply.lower().find(option.lower()) for option in written.options}
-    first = min((option for option in places if places[option] >= 0), key=lambda option: places[option], default=None)
-    return (float(first == written.wanted) - chance) / (1 - chance)
+    chosen = chosen_option(answer, written.options)
+    right = chosen is not None and written.options[chosen] == written.parts[0]
+    return (float(right) - chance) / (1 - chance)
 
 
 def worst_form(*means: Any) -> Any:
@@ -84,7 +84,7 @@ class QuestionForms(Metric):
                 f"form_{form}",
                 form_recall,
                 f"recall, {form.replace('_', ' ')}",
-                f"share of key tokens in the answer to the form {form.replace('_', ' ')}"
+                f"share of the key text in the answer to the form {form.replace('_', ' ')}"
                 + (", corrected for guessing" if form in OPTION_FORMS else ""),
                 sets=(FORGET, NEIGHBOURS),
                 range=(-1.0 if form in OPTION_FORMS else 0.0, 1.0),
