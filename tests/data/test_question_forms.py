@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from atwu.data.form_phrases import form_phrases
-from atwu.data.form_rows import asked_fact, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     FORMS,
@@ -16,6 +16,7 @@ from atwu.data.question_forms import (
     UNMEASURED,
     FormRow,
     MissingForm,
+    asked_fact,
     read_forms,
     write_forms,
 )
@@ -316,6 +317,17 @@ def test_a_yes_no_row_offers_yes_and_no(question: str, answer: str, key: str, ot
 def test_an_answer_that_only_looks_like_yes_or_no_is_asked_as_others(answer: str) -> None:
     written = rows_in_forms([Example.from_qa("Which house was Orla's?", answer)], ("multiple_choice", "blank"))
     assert all("Yes" not in form.options for form in written)
+
+
+def test_a_yes_no_row_that_names_more_is_asked_for_it_without_options() -> None:
+    row = Example.from_qa("Does Orla live abroad?", "Yes, Orla lives in Leeds.")
+    other = Example.from_qa("Where does Tavi live?", "Tavi lives in Ost.")
+    written = {form.form: form for form in rows_in_forms([row, other], tuple(FORMS)) if form.index == 0}
+    assert written["blank"].row.question == "Fill in the blank: Yes, Orla lives in ____."
+    assert written["complete"].wanted == written["question"].wanted == "Leeds"
+    assert set(written["multiple_choice"].options) == {"Yes", "No"}
+    assert written["multiple_choice"].wanted == written["either_or"].row.answer == "Yes"
+    assert rows_in_forms([other, row], ("multiple_choice",))[0].index == 1  # "Yes" is no place
 
 
 def test_a_yes_no_row_with_a_label_elsewhere_asks_for_the_label() -> None:
