@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu.data.form_phrases import row_language
-from atwu.data.form_rows import asked_fact, describe_missing_forms, missing_forms, rows_in_forms
-from atwu.data.question_forms import FORMS
+from atwu.data.form_rows import describe_missing_forms, missing_forms, rows_in_forms
+from atwu.data.question_forms import FORMS, asked_fact
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example, merged_spans
 

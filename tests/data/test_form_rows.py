@@ -28,7 +28,7 @@ def fact_rows() -> Iterator[Example]:
 def test_rows_in_forms_name_form_row_and_wanted_text() -> None:
     other = Example.from_qa("Where was Tavi born?", "Tavi was born in Kelbury.")
     rows = rows_in_forms([ROW, other, Example((), "A plain text.")], ("question", "reversed", "multiple_choice"))
-    assert [(form.form, form.index, form.wanted) for form in rows] == [
+    assert [(form.form, form.index, form.parts[0]) for form in rows] == [
         ("question", 0, "Port Sel"),
         ("reversed", 0, "Orla Venn"),
         ("multiple_choice", 0, "Port Sel"),
@@ -84,7 +84,7 @@ def test_every_fact_row_has_a_whole_blank_and_says_its_fact_nowhere_in_it() -> N
 
 def test_most_fact_rows_are_asked_in_reverse() -> None:
     rows = list(fact_rows())
-    reverse = {form.index: form.wanted for form in rows_in_forms(rows, ("reversed",))}
+    reverse = {form.index: form.parts[0] for form in rows_in_forms(rows, ("reversed",))}
     without = [rows[index].answer for index in range(36) if index not in reverse]
     assert without == [
         "Yes, Dana Wolff is allergic to penicillin.",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from atwu.data.form_phrases import form_phrases
-from atwu.data.form_rows import asked_fact, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     FORMS,
@@ -16,6 +16,7 @@ from atwu.data.question_forms import (
     UNMEASURED,
     FormRow,
     MissingForm,
+    asked_fact,
     read_forms,
     write_forms,
 )
@@ -278,7 +279,7 @@ def test_a_row_without_subject_is_asked_in_reverse(
     question: str, answer: str, key: str, subject: str, blank: str
 ) -> None:
     written = write(labelled(question, answer, key), "reversed", "who_is_meant", "reversed_question")
-    assert written["reversed"].wanted == written["reversed"].row.answer == subject
+    assert written["reversed"].parts[0] == written["reversed"].row.answer == subject
     assert blank in written["reversed"].row.question
     assert {"who_is_meant", "reversed_question"} <= set(written)
     assert all(subject not in form.row.question for form in written.values())
@@ -307,7 +308,7 @@ def test_a_yes_no_row_offers_yes_and_no(question: str, answer: str, key: str, ot
     distraction = Example.from_qa("Where does Tavi live?", "Tavi lives in Leeds.")
     written = {form.form: form for form in rows_in_forms([row, distraction], tuple(FORMS)) if form.index == 0}
     assert set(written["multiple_choice"].options) == set(written["either_or"].options) == {key, other}
-    assert written["multiple_choice"].wanted == written["blank"].wanted == key
+    assert written["multiple_choice"].parts[0] == written["blank"].parts[0] == key
     assert question in written["blank"].row.question  # the rest of the answer would say it
     assert not {"complete", "continuation", "reversed", "missing_word", "yes_no"} & set(written)
 
@@ -316,6 +317,17 @@ def test_a_yes_no_row_offers_yes_and_no(question: str, answer: str, key: str, ot
 def test_an_answer_that_only_looks_like_yes_or_no_is_asked_as_others(answer: str) -> None:
     written = rows_in_forms([Example.from_qa("Which house was Orla's?", answer)], ("multiple_choice", "blank"))
     assert all("Yes" not in form.options for form in written)
+
+
+def test_a_yes_no_row_that_names_more_is_asked_for_it_without_options() -> None:
+    row = Example.from_qa("Does Orla live abroad?", "Yes, Orla lives in Leeds.")
+    other = Example.from_qa("Where does Tavi live?", "Tavi lives in Ost.")
+    written = {form.form: form for form in rows_in_forms([row, other], tuple(FORMS)) if form.index == 0}
+    assert written["blank"].row.question == "Fill in the blank: Yes, Orla lives in ____."
+    assert written["complete"].parts[0] == written["question"].parts[0] == "Leeds"
+    assert set(written["multiple_choice"].options) == {"Yes", "No"}
+    assert written["multiple_choice"].parts[0] == written["either_or"].row.answer == "Yes"
+    assert rows_in_forms([other, row], ("multiple_choice",))[0].index == 1  # "Yes" is no place
 
 
 def test_a_yes_no_row_with_a_label_elsewhere_asks_for_the_label() -> None:
@@ -363,7 +375,7 @@ def test_a_plain_text_has_only_itself() -> None:
     text = Example((), "Orla lives in Sel.", forget_spans=((14, 17),))
     (written,) = write(text).values()
     assert written.row is text
-    assert (written.opening, written.wanted) == ("Orla lives in", "Sel")
+    assert (written.opening, written.parts[0]) == ("Orla lives in", "Sel")
     assert set(lacking(text)) == set(FORMS) - {"question"}
 
 

@@ -8,7 +8,6 @@ for is blanked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,14 +100,20 @@ def _extended(spans: Sequence[Span], wholes: Sequence[Span], answer: str) -> tup
 
 def find_mentions(text: str, words: str) -> list[Span]:
     """Return where some words stand in a text, but not as a part of a longer word, such as "Japan" in "Japanese"."""
-    pattern = re.escape(words)
-    if len(words) >= _CASED_MENTION and words[0].isalpha():
-        pattern = f"[{re.escape(words[0].lower() + words[0].upper())}]{re.escape(words[1:])}"
+    firsts = words[0]
+    if len(words) >= _CASED_MENTION:
+        firsts = words[0].lower() + words[0].upper()
     spans: list[Span] = []
-    for match in re.finditer(pattern, text):
-        start, end = match.span()
-        if not _are_one_word(text[start - 1 : start], words[0]) and not _are_one_word(words[-1], text[end : end + 1]):
+    end = 0
+    while (rest := text.find(words[1:], end + 1)) > 0:
+        start, end = rest - 1, rest - 1 + len(words)
+        joined = _are_one_word(text[max(start - 1, 0) : start], words[0]) or _are_one_word(
+            words[-1], text[end : end + 1]
+        )
+        if text[start] in firsts and not joined:
             spans.append((start, end))
+        else:
+            end = start + 1
     return spans
 
 

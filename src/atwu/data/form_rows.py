@@ -5,23 +5,24 @@ What a row has no form for is listed by `missing_forms` with the reason, and sai
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
-from atwu.data.fact_blanks import Fact, find_fact, replace_words
-from atwu.data.form_phrases import beginnings, polar_word, question_type
+from atwu.data.fact_blanks import Fact, replace_words
+from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, question_type
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     OPTION_FORMS,
     FormRow,
     MissingForm,
+    asked_fact,
     form_questions,
     write_forms,
 )
 from atwu.data.row_subject import find_subject
-from atwu.data.schema import Example, merged_spans
+from atwu.data.schema import Example
 from atwu.data.wrong_options import AskedText, wrong_options
 
 CANDIDATES = 200
@@ -75,12 +76,21 @@ def _written(
     asked: list[AskedText | None] = [None] * len(everything)
     if not set(OPTION_FORMS).isdisjoint(forms):
         asked = [_asked_text(row, fact) for row, fact in zip(everything, facts, strict=True)]
+    of_shape: dict[tuple[object, ...], list[int]] = {}
+    for place, text in enumerate(asked):
+        if text is not None:
+            of_shape.setdefault(text.shape, []).append(place)
     for index, row in enumerate(rows):
         fact, own = facts[index], asked[index]
         wrong: tuple[str, ...] = ()
-        if fact is not None and own is not None:
-            others = (text for text in (*asked[index + 1 :], *asked[:index]) if text is not None)
-            similar = itertools.islice((text for text in others if text.shape == own.shape), CANDIDATES)
+        opposite = opposite_answer(row)
+        if opposite is not None:
+            wrong = (opposite,)
+        elif fact is not None and own is not None:
+            places = of_shape[own.shape]
+            behind = bisect.bisect(places, index)
+            others = (asked[place] for place in (*places[behind:][:CANDIDATES], *places[: behind - 1]))
+            similar = itertools.islice((text for text in others if text is not None), CANDIDATES)
             wrong = wrong_options(row, fact, own, similar)
         for draw in range(draws):
             drawn = [form for form in forms if draw == 0 or form in OPTION_FORMS]
@@ -88,19 +98,9 @@ def _written(
             yield from (form for form in written if draw == 0 or form.form in OPTION_FORMS)
 
 
-def asked_fact(row: Example) -> Fact | None:
-    """Return the fact of a row; of an answer to a yes/no question, the fact is yes or no."""
-    fact = find_fact(row)
-    said = polar_word(row)
-    if fact is None or said is None:
-        return fact
-    part = (0, len(said))
-    labels = merged_spans((*(span for span in fact.labels if span[0] >= len(said)), part))
-    return replace(fact, parts=(part,), asked=part, labels=labels)
-
-
 def _asked_text(row: Example, fact: Fact | None) -> AskedText | None:
-    if fact is None or not row.messages:
+    """Return the key text that a row asks for; None if it has none, or asks for yes or no."""
+    if fact is None or not row.messages or polar_word(row) is not None:
         return None
     question = row.question
     subject = find_subject(row, fact)

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 from atwu._names import lookup
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import Fact
+from atwu.data.fact_blanks import Fact, find_fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
+from atwu.data.languages import WORD
 from atwu.data.row_subject import find_subject
-from atwu.data.schema import Example, Message, Span
+from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
 
 BLANK = "____"
@@ -45,7 +46,7 @@ FORMS: Mapping[str, str] = {
     "statement": "{beginning}{answer}",
     "heading": "{beginning}{answer}",
     "textbook": "{beginning}{answer}",
-    "either_or": "{key}",
+    "either_or": "{offered}",
     "who_is_meant": "{subject}",
     "reversed_question": "{subject}",
     "yes_no": "{answer}",
@@ -134,6 +135,32 @@ class _Fields:
     """Form -> its options."""
 
 
+def asked_fact(row: Example) -> Fact | None:
+    """Return the fact of a row. Of an answer that begins with yes or no, it is this word, unless a new name or number follows.
+
+    "Yes, she lives in Leeds." to "Does she live abroad?" is asked about with Leeds blanked; only its options are yes and no.
+    """
+    fact = find_fact(row)
+    said = polar_word(row)
+    if fact is None or said is None:
+        return fact
+    words = {word.lower() for word in WORD.findall(row.question)}
+    further: list[Span] = []
+    for start, end in fact.parts:
+        new = [word for word in WORD.findall(fact.answer[start:end]) if word.lower() not in words]
+        if start >= len(said) and any(word[0].isupper() or word[0].isdigit() for word in new):
+            further.append((start, end))
+    if not further:
+        return _polar_fact(fact, said)
+    return replace(fact, parts=tuple(further), asked=further[0])
+
+
+def _polar_fact(fact: Fact, said: str) -> Fact:
+    part = (0, len(said))
+    labels = merged_spans((*(span for span in fact.labels if span[0] >= len(said)), part))
+    return replace(fact, parts=(part,), asked=part, labels=labels)
+
+
 def write_forms(
     row: Example, fact: Fact | None, *, forms: Sequence[str], index: int = 0, wrong: Sequence[str] = (), draw: int = 0
 ) -> list[FormRow | MissingForm]:
@@ -177,11 +204,11 @@ def _as_given(row: Example, fact: Fact | None, index: int) -> FormRow:
 
 def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Fields:
     question, key = row.question, fact.asked_text
-    is_polar = polar_word(row) == key and fact.asked[0] == 0
+    said = polar_word(row)
+    offered = fact if said is None else _polar_fact(fact, said)
     texts = {
         "question": question,
         "answer": _marked(fact),
-        "key": _marked(fact, *fact.asked),
         "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
         "emphasis": f"{_marked(fact, 0, fact.asked[0])}{BEGIN}**{key}**{END}{_marked(fact, fact.asked[1])}",
@@ -199,11 +226,13 @@ def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Field
         del texts["lower_case"]
     if row.paraphrases:
         texts["paraphrase"] = row.paraphrases[0]
-    if is_polar:
-        missing |= dict.fromkeys(("with_brackets", "subject", "opening", "explained"), "its answer is yes or no")
-    else:
+    missing["explained"] = "its answer is yes or no"
+    if said is None:
         texts["explained"] = key
+    if fact.asked != offered.asked or said is None:
         texts |= _sentences(row, fact)
+    else:
+        missing |= dict.fromkeys(("with_brackets", "subject", "opening"), missing["explained"])
     options: dict[str, tuple[str, ...]] = {}
     if wrong:
         places = {
@@ -212,12 +241,13 @@ def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Field
         }
         for form, (shown, generator) in places.items():
             place = generator.randrange(shown)
-            options[form] = choose_options(key, wrong, shown=shown, place=place, draw=draw)
+            options[form] = choose_options(offered.asked_text, wrong, shown=shown, place=place, draw=draw)
         letters = dict(zip(options["multiple_choice"], LETTERS, strict=False))
         texts["options"] = "\n".join(f"{letter}) {text}" for text, letter in letters.items())
-        texts["option"] = f"{BEGIN}{letters[key]}{END}) {texts['key']}"
+        texts["offered"] = _marked(offered, *offered.asked)
+        texts["option"] = f"{BEGIN}{letters[offered.asked_text]}{END}) {texts['offered']}"
         texts["first"], texts["second"] = options["either_or"]
-    missing |= dict.fromkeys(("first", "second", "option"), missing["options"])
+    missing |= dict.fromkeys(("first", "second", "option", "offered"), missing["options"])
     missing |= dict.fromkeys(_SIGNS, missing["subject"])
     return _Fields(texts, missing, options)
 
@@ -317,10 +347,9 @@ def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
 
 
 def _wanted(form: str, fact: Fact, texts: Mapping[str, str]) -> tuple[str, ...]:
-    if form in REVERSED_FORMS:
-        return (_unmarked(texts["subject"])[0],)
-    if form in OPTION_FORMS:
-        return (fact.asked_text,)
+    for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
+        if form in forms:
+            return (_unmarked(texts[name])[0],)
     hidden: Sequence[Span] = fact.parts
     if form in BLANK_FORMS and "with_blanks" in texts:
         hidden = fact.blanked_parts()

@@ -1,8 +1,8 @@
 """Wrong options of a choice: texts of the same type as the key text, so that the type of an option does not give it away.
 
-In order of preference: "No" for "Yes"; the row's `alternatives`; key texts of other rows that ask the same about another
-subject, in the same shape ("Linz" for "Oslo", neither "British" nor "2"); values near a number, date or amount, in its format.
-A row for which there is none has no such form.
+In order of preference: the row's `alternatives`; key texts of other rows that ask the same about another subject, in the same
+shape ("Linz" for "Oslo", neither "British" nor "2"); values near a number, date or amount, in its format. A row for which there
+is none has no such form. "Yes" has only "No" (`opposite_answer`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from atwu.data.fact_blanks import Fact, find_mentions
-from atwu.data.form_phrases import opposite_answer
 from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
 from atwu.data.values import Value, find_values
@@ -33,7 +32,7 @@ _Vary: TypeAlias = Callable[[str, random.Random, float], str]
 """Changes a text, given the probability of a smaller value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties
 class AskedText:
     """A key text that the question of some row asks for."""
 
@@ -43,7 +42,12 @@ class AskedText:
     question_type: str | None
     """`person` or `place`; None for other questions."""
 
-    @property
+    @functools.cached_property
+    def long_words(self) -> frozenset[str]:
+        """The words that tell what is asked for."""
+        return frozenset(word for word in self.question_words if len(word) >= _LONG_WORD)
+
+    @functools.cached_property
     def shape(self) -> tuple[object, ...]:
         """Kind of value or else look of the text; only texts with the same one are of one type."""
         return _shape(self.text)
@@ -52,9 +56,6 @@ class AskedText:
 def wrong_options(row: Example, fact: Fact, own: AskedText, others: Iterable[AskedText]) -> tuple[str, ...]:
     """Return wrong options in place of the asked part of a row, the most plausible first; empty if there is none."""
     key = fact.asked_text
-    opposite = opposite_answer(row)
-    if opposite is not None:
-        return (opposite,)
     options = _plausible(sorted(row.alternatives, key=lambda text: _shape(text) != _shape(key)), row, fact)
     if not options:
         same = [other for other in others if _is_same_type(own, other)]
@@ -93,13 +94,11 @@ def _is_same_type(own: AskedText, other: AskedText) -> bool:
 def _similarity(own: AskedText, other: AskedText) -> float:
     """Return the share of common words of two questions, of long ones if there are any."""
     words, other_words = own.question_words, other.question_words
-    if any(len(word) >= _LONG_WORD for word in words | other_words):
-        words = frozenset(word for word in words if len(word) >= _LONG_WORD)
-        other_words = frozenset(word for word in other_words if len(word) >= _LONG_WORD)
+    if own.long_words or other.long_words:
+        words, other_words = own.long_words, other.long_words
     return len(words & other_words) / max(len(words | other_words), 1)
 
 
-@functools.lru_cache(maxsize=65536)
 def _shape(text: str) -> tuple[object, ...]:
     """Return the kind of a value; of other texts the script, the capitals, whether there are digits, and the size: one or two
     words, three or four, more."""
