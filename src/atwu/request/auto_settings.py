@@ -34,8 +34,6 @@ HOLES_OF_STEP, HOLES_OF_OUTPUT = 0.17, 4.7
 (docs/requests.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
-SCORER_PRIOR_ROWS = 100
-"""Number of forget rows below which the scorer is initialized with rarity."""
 METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
 """Options of which any one, if given, leaves the method to the user."""
 
@@ -304,11 +302,8 @@ def choose(
         ]
     if multiplies_bfloat16(device) and not given.get("fp16"):
         choices.append(Choice("bf16", True, "faster on this device; weights stay float32"))
-    few = recipe.scores is not None and "retain" in recipe.needs and rows < SCORER_PRIOR_ROWS
-    if few and "scorer_from" not in given:
-        choices.append(
-            Choice("scorer_prior", "rarity", f"{rows} rows are too few to train a scorer from random weights")
-        )
+    if recipe.scores is not None and "scorer_from" not in given:
+        choices.append(Choice("scorer_prior", "labels", "starts from the facts of the rows, found by evidence"))
     return tuple(choice for choice in (*choices, *kept) if choice.name not in given)
 
 

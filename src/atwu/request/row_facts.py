@@ -73,13 +73,13 @@ class ModelReader:
 def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
     """Return rows with the parts of their answers that carry the fact, and the part that the question asks for.
 
-    Rows with labels and plain texts stay as they are, but a labelled question gets its asked part.
+    Labels stay. A plain text, which has no question, is marked by rule.
     """
     evidence = evidence_of(rows, read)
     marked = []
     for row, values in zip(rows, evidence, strict=True):
         spans = row.forget_spans
-        if not spans and row.messages:
+        if not spans:
             spans = fact_spans(row, values)
         marked.append(replace(row, forget_spans=spans or None))
     return _with_asked_parts(marked, read)

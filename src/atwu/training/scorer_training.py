@@ -25,7 +25,7 @@ from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
+from atwu.methods.weightings.token_scorer import LabelPrior, Prior, TokenScorer, scorer_objective
 from atwu.training.training_rows import UnlearningRows
 
 SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
@@ -36,10 +36,12 @@ def initial_scorer(settings: LearnedScores, width: int, rows: UnlearningRows) ->
     """Create the scorer before its first update; the rows determine the prior."""
     if settings.scorer_from is not None:
         return scorer_of(settings.scorer_from, width)
-    prior = None
+    prior: Prior | None = None
     if settings.scorer_prior == "rarity":
         assert rows.retain is not None
         prior = TokenCounts.of(rows.retain.rows)
+    elif settings.scorer_prior == "labels":
+        prior = LabelPrior()
     position: Any = settings.hidden_position
     strength = settings.scorer_prior_strength
     return TokenScorer(width, bias=settings.scorer_bias, hidden_position=position, prior=prior, prior_strength=strength)

@@ -42,9 +42,10 @@ class LearnedScores(Weighting):
     )
     scorer_prior: str = setting(
         "none",
-        choices=("none", "rarity"),
+        choices=("none", "rarity", "labels"),
         strict=True,
-        help="initial scores: none (1/2 for every token) or rarity (high for tokens that are rare in retain answers)",
+        help="initial scores: none (1/2 for every token), rarity (high for tokens that are rare in retain answers) or labels "
+        "(high in forget_spans, which `atwu unlearn` finds by evidence)",
     )
     scorer_prior_strength: float = setting(1.0, least=0, help="factor on the log-odds of the prior")
     scorer_every: int = setting(5, least=1, help="n_s: optimizer steps of the model per step of the scorer")
@@ -99,7 +100,7 @@ class LearnedScores(Weighting):
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        labels = ("labels",) if self.scorer_objective == "labels" else ()
+        labels = ("labels",) if "labels" in (self.scorer_objective, self.scorer_prior) else ()
         return ("scorer", *(("retain",) if self.scorer_prior == "rarity" else ()), *labels)
 
     def gamma(self, forget_weight: float) -> float:

@@ -43,6 +43,10 @@ class TokenCounts:
             counts[token] = count
         return cls(counts)
 
+    def initial_scores(self, row: EncodedRow) -> FloatArray:
+        """Return the prior of a learned scorer (`rarity`)."""
+        return self.rarity(row)
+
     def rarity(self, row: EncodedRow) -> FloatArray:
         """Rank the surprise of each counted token within its answer, `(rank - 1/2) / n` with mid-ranks for ties.
 

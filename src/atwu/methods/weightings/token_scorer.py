@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from atwu._file_reading import read_json, type_adapter, validated
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.errors import ModelFileError
 from atwu.methods.weightings.rarity import TokenCounts
@@ -28,6 +29,29 @@ SCORER_CONFIG_NAME = "scorer_config.json"
 _PRIOR = "prior_counts"
 
 
+LABELLED_SCORE = 0.9
+"""Initial score of a labelled token by the prior `labels`; an unlabelled one has 1 minus this. At 1 the scorer could not leave
+its prior."""
+
+
+class Prior(Protocol):
+    """Initial scores of a token scorer."""
+
+    def initial_scores(self, row: EncodedRow) -> FloatArray:
+        """Return the initial score of each counted token of a row, in (0, 1), shape (counted tokens,)."""
+
+
+class LabelPrior:
+    """Initial scores from the labels of a row: its `forget_spans`, which a request finds by evidence of the original model."""
+
+    def initial_scores(self, row: EncodedRow) -> FloatArray:
+        """Return `LABELLED_SCORE` for labelled tokens and 1 minus it for the others; 1/2 for a row without labels."""
+        if row.token_labels is None:
+            return np.full(len(row.counted(row.labels)), 0.5)
+        labels = np.array(row.counted(row.token_labels), dtype=np.float64)
+        return np.where(labels > 0, LABELLED_SCORE, 1 - LABELLED_SCORE)
+
+
 @dataclass(frozen=True, slots=True)
 class _ScorerConfig:
     """Content of `scorer_config.json`."""
@@ -37,6 +61,7 @@ class _ScorerConfig:
     hidden_position: HiddenPosition
     prior_strength: Annotated[float, Field(ge=0)] | None = None
     """None without a prior."""
+    prior: Literal["rarity", "labels"] | None = None
 
 
 class TokenScorer(nn.Module):
@@ -45,7 +70,7 @@ class TokenScorer(nn.Module):
     Args:
         bias: whether to train `b`.
         hidden_position: state that scores a token: `pred` (predicts the token) or `own` (at the token).
-        prior: token counts whose rarity gives the initial scores instead of 1/2.
+        prior: initial scores in place of 1/2: token counts, by their rarity, or labels.
         prior_strength: factor >= 0 on the log-odds of the prior.
     """
 
@@ -55,7 +80,7 @@ class TokenScorer(nn.Module):
         *,
         bias: bool = True,
         hidden_position: HiddenPosition = "pred",
-        prior: TokenCounts | None = None,
+        prior: Prior | None = None,
         prior_strength: float = 1.0,
     ) -> None:
         super().__init__()
@@ -85,7 +110,7 @@ class TokenScorer(nn.Module):
         """Return the log-odds of the prior for the counted tokens of a row, shape (counted tokens,); None without a prior."""
         if self.prior is None:
             return None
-        weights = self.prior.rarity(row)
+        weights = self.prior.initial_scores(row)
         log_odds = np.log(weights) - np.log1p(-weights)
         return torch.as_tensor(self.prior_strength * log_odds, dtype=torch.float32)
 
@@ -100,11 +125,19 @@ class TokenScorer(nn.Module):
 
         folder = Path(folder)
         tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
-        if self.prior is not None:
+        if isinstance(self.prior, TokenCounts):
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
-        strength = None if self.prior is None else self.prior_strength
-        config = _ScorerConfig(self.linear.in_features, self.linear.bias is not None, self.hidden_position, strength)
+        kind: Literal["rarity", "labels"] | None = None
+        if self.prior is not None:
+            kind = "labels" if isinstance(self.prior, LabelPrior) else "rarity"
+        config = _ScorerConfig(
+            hidden_size=self.linear.in_features,
+            bias=self.linear.bias is not None,
+            hidden_position=self.hidden_position,
+            prior_strength=None if kind is None else self.prior_strength,
+            prior=kind,
+        )
         (folder / SCORER_CONFIG_NAME).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -134,11 +167,16 @@ class TokenScorer(nn.Module):
                 f"{folder / SCORER_WEIGHTS_NAME} has the tensors {shapes}, expected {expected} by {SCORER_CONFIG_NAME}; "
                 "restore the two files."
             )
+        prior: Prior | None = None
+        if config.prior == "labels":
+            prior = LabelPrior()
+        elif counts is not None:
+            prior = TokenCounts(counts.numpy())
         scorer = cls(
             config.hidden_size,
             bias=config.bias,
             hidden_position=config.hidden_position,
-            prior=None if counts is None else TokenCounts(counts.numpy()),
+            prior=prior,
             prior_strength=config.prior_strength or 0.0,
         )
         scorer.load_state_dict(tensors)
