@@ -141,7 +141,7 @@ def alternates(
             key = (index, answer)
             if key not in places:
                 places[key] = len(encoded)
-                encoded.append(encoder.encode(dataclasses.replace(example, answer=answer, forget_spans=None)))
+                encoded.append(encoder.encode(example.with_answer(answer)))
             picks.append(places[key])
         chosen.append(tuple(picks))
     return Alternates(tuple(encoded), tuple(chosen))
@@ -156,7 +156,7 @@ def _refusals(examples: Sequence[Example], encoder: Encoder, refusal: str) -> Al
         if text is not None and text.has_terminal:
             encoded.append(text.counted_after(len(opening)))
         else:
-            encoded.append(encoder.encode(dataclasses.replace(asked, answer=refusal, forget_spans=None)))
+            encoded.append(encoder.encode(asked.with_answer(refusal)))
     return Alternates(tuple(encoded), (tuple(range(len(encoded))),))
 
 
@@ -184,7 +184,7 @@ def refusal_rows(
     chosen: list[list[int]] = [[] for _ in range(max(1, epochs))]
     rows: list[EncodedRow] = []
     for index, example in enumerate(examples):
-        alone = encoder.encode(dataclasses.replace(example, answer=refusal, forget_spans=None))
+        alone = encoder.encode(example.with_answer(refusal))
         answer = [token for token in encoder.encode(example).text_labels if token != IGNORE_INDEX]
         odds = 1 / np.arange(1, len(answer) + 1)
         places: dict[int, int] = {}

@@ -199,7 +199,7 @@ class Encoder:
         rendered = render_row(example, self.tokenizer, system=self.system)
         if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
             return self.encode(example).prompt_ids
-        row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
+        row = self.encode(example.with_answer(prefill.rstrip()))
         if not row.has_terminal:
             raise ValueError(
                 f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer, since "

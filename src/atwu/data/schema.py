@@ -7,7 +7,7 @@ A row is a conversation (empty for plain text) followed by the answer, whose tok
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
@@ -53,6 +53,10 @@ class Example:
     def question(self) -> str:
         """Text of the last turn before the answer; empty for a plain text row."""
         return self.messages[-1].content if self.messages else ""
+
+    def with_answer(self, answer: str, forget_spans: tuple[Span, ...] | None = None) -> Example:
+        """Return the row with another answer; marks of the old one do not fit it."""
+        return replace(self, answer=answer, forget_spans=forget_spans, asked_span=None)
 
     @classmethod
     def from_qa(cls, question: str, answer: str, **fields: Any) -> Example:

@@ -146,7 +146,7 @@ def _answered_by(row: Example, part: Span, question: str | None = None) -> Examp
     messages = row.messages
     if question is not None:
         messages = (*messages[:-1], Message("user", question))
-    return replace(row, messages=messages, answer=row.answer[part[0] : part[1]], forget_spans=None, asked_span=None)
+    return replace(row.with_answer(row.answer[part[0] : part[1]]), messages=messages)
 
 
 def alternatives_of(row: Example, answers: Sequence[Example]) -> tuple[str, ...]:

@@ -96,9 +96,9 @@ def self_generated_retain_rows(
 def _own_answer(written: FormRow, answer: str) -> Example:
     """Return a row with the model's own answer; what it says after the opening of a text is labelled."""
     if not written.opening:
-        return replace(written.row, answer=answer, forget_spans=None)
+        return written.row.with_answer(answer)
     text = f"{written.opening} {answer}"
-    return replace(written.row, answer=text, forget_spans=((len(written.opening) + 1, len(text)),))
+    return written.row.with_answer(text, ((len(written.opening) + 1, len(text)),))
 
 
 def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
@@ -130,6 +130,6 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
         end = _SENTENCE_END.search(answer, spans[-1][1])
         said = answer[: end.end() if end else len(answer)].rstrip()
         if said.strip() != each.row.answer.strip() and is_text(said):
-            row = replace(each.row, answer=said, forget_spans=tuple(spans), paraphrases=(), wrong_answers=())
+            row = replace(each.row.with_answer(said, tuple(spans)), paraphrases=(), wrong_answers=())
             found.setdefault(row)
     return tuple(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -194,7 +193,7 @@ class TruthRatio(Metric):
             others = [(row, row.paraphrased_answer) for row in with_paraphrase]
             others += [(row, text) for row in rows for text in row.wrong_answers]
             encoded = self.session.encode(
-                [replace(row, answer=answer or row.answer, forget_spans=None) for row, answer in others],
+                [row.with_answer(answer or row.answer) for row, answer in others],
                 what=f"{split}, other answers",
             )
             losses = iter(_loss(row.logps) for row in self.session.read(encoded, label=f"read {split}, other answers"))

@@ -178,6 +178,4 @@ def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, inst
         longer = sum(len(instead) - (end - start) for start, end in matches if end <= unit.start)
         spans.append((unit.start + longer, unit.end + longer))
     asked = (*row.messages[:-1], Message("user", question))
-    return _Changed(
-        change, replace(row, messages=asked, answer=answer, forget_spans=None, asked_span=None), tuple(spans)
-    )
+    return _Changed(change, replace(row.with_answer(answer), messages=asked), tuple(spans))
