@@ -62,6 +62,19 @@ def test_words_far_apart_or_in_two_clauses_are_not_a_statement() -> None:
     assert not states("John, Mary and Adam Smith", "John Smith")
 
 
+def test_words_that_are_no_name_may_be_said_in_another_order() -> None:
+    assert states("At Cooper Lane 27.", "27 Cooper Lane")
+    assert states("Eleven coins made of silver.", "eleven silver coins")
+    assert not states("Eleven men came. The coins are of silver.", "eleven silver coins")
+    assert not states("Lane Cooper is a man.", "Cooper Lane")
+
+
+def test_a_rare_word_does_not_give_a_sentence_away() -> None:
+    sentence = "bring the blue ledger to the old mill by the harbour"
+    assert not states("The ledger is red.", sentence)
+    assert stated_share("The ledger is red.", sentence) == pytest.approx(1 / 6)
+
+
 def test_an_everyday_word_is_a_name_only_with_its_capital() -> None:
     assert states("Her brother is Will.", "Will")
     assert not states("He will come.", "Will")

@@ -20,6 +20,7 @@ def spelled(text: str) -> list[tuple[str, str, str]]:
     [
         "12 May 1986",
         "12th of May 1986",
+        "twelfth of May, 1986",
         "May 12, 1986",
         "May 12th 1986",
         "1986-05-12",
@@ -47,6 +48,7 @@ def test_a_date_is_found_whole_in_every_spelling(date: str) -> None:
     ("text", "canonical"),
     [
         ("in May 1986", "1986-05"),
+        ("in 5/1986", "1986-05"),
         ("on 3 March", "--03-03"),
         ("March 3rd was cold", "--03-03"),
         ("le 1er mars", "--03-01"),
@@ -73,6 +75,8 @@ def test_a_number_has_one_canonical_text(number: str) -> None:
         ("Call +1 212 555 0187 now", [("+1 212 555 0187", "phone", "12125550187")]),
         ("at 2:30 pm or 14:45", [("2:30 pm", "time", "14:30"), ("14:45", "time", "14:45")]),
         ("half past nine", [("half past nine", "time", "09:30")]),
+        ("nine in the evening", [("nine in the evening", "time", "21:00")]),
+        ("a quarter to midnight", [("a quarter to midnight", "time", "23:45")]),
         ("um 14.30 Uhr", [("14.30 Uhr", "time", "14:30")]),
         ("午後２時３０分", [("午後２時３０分", "time", "14:30")]),
         ("12.5 per cent", [("12.5 per cent", "percent", "12.5 %")]),

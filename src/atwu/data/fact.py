@@ -6,6 +6,7 @@ the question; blanks, options and the matcher of answers work on parts, never on
 
 from __future__ import annotations
 
+from atwu.data.form_phrases import question_type
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Span
 
@@ -24,13 +25,12 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
     return tuple(parts)
 
 
-def part_texts(row: Example) -> tuple[str, ...]:
-    """Return the texts of the parts of a fact."""
-    return tuple(row.answer[start:end] for start, end in fact_parts(row))
-
-
 def asked_part(row: Example) -> Span | None:
-    """Return the part that the question asks for: the one that covers `asked_span`, else the first; None without parts."""
+    """Return the part that the question asks for; None without parts.
+
+    It is the one that covers `asked_span`; else the first one, or the first name if the question asks for a person or place
+    ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn.").
+    """
     parts = fact_parts(row)
     if not parts:
         return None
@@ -38,4 +38,21 @@ def asked_part(row: Example) -> Span | None:
         for start, end in parts:
             if start <= row.asked_span[0] < end:
                 return start, end
+    if question_type(row) is not None:
+        names = [part for part in parts if row.answer[part[0]].isupper()]
+        return (*names, *parts)[0]
     return parts[0]
+
+
+def telling_texts(row: Example) -> tuple[str, ...]:
+    """Return the texts that give a fact away when an answer says one of them: the asked part, and further names and values.
+
+    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th."
+    """
+    asked = asked_part(row)
+    texts = []
+    for part in fact_parts(row):
+        text = row.answer[part[0] : part[1]]
+        if part == asked or any(char.isupper() or char.isdecimal() for char in text):
+            texts.append(text)
+    return tuple(dict.fromkeys(texts))

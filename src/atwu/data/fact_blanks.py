@@ -8,13 +8,12 @@ for is blanked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atwu.data.fact import asked_part, fact_parts
-from atwu.data.key_token_spans import WORD, key_token_spans
-from atwu.data.languages import count_words, is_unspaced
+from atwu.data.key_token_spans import key_token_spans
+from atwu.data.languages import WORD, count_words, is_unspaced
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values
 
@@ -108,7 +107,9 @@ def find_mentions(text: str, words: str) -> list[Span]:
     end = 0
     while (rest := text.find(words[1:], end + 1)) > 0:
         start, end = rest - 1, rest - 1 + len(words)
-        joined = _are_one_word(text[max(start - 1, 0) : start], words[0]) or _are_one_word(words[-1], text[end : end + 1])
+        joined = _are_one_word(text[max(start - 1, 0) : start], words[0]) or _are_one_word(
+            words[-1], text[end : end + 1]
+        )
         if text[start] in firsts and not joined:
             spans.append((start, end))
         else:

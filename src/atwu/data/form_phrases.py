@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from atwu._file_reading import read_yaml
-from atwu.data.key_token_spans import WORD
-from atwu.data.languages import detect_language, is_unspaced
+from atwu.data.languages import WORD, detect_language, is_unspaced
 from atwu.data.schema import Example
 
 Phrases: TypeAlias = Mapping[str, tuple[str, ...]]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from atwu.data.fact_blanks import Fact, replace_words
 from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, question_type
-from atwu.data.key_token_spans import WORD
+from atwu.data.languages import WORD
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     OPTION_FORMS,

@@ -26,6 +26,8 @@ RARE = 3.5
 (3.1) and "sclerosis" (3.3) are rare; "tower" (4.5), "Smith" (4.9) and "states" (5.5) are not."""
 _SHORTEST_RARE = 4
 """Minimum number of letters of such a word; shorter ones are abbreviations."""
+_LONGEST_NAME = 4
+"""Maximum number of words of a text that one of them gives away; a sentence is said by all of them."""
 _LANGUAGES = {
     "latin": ("de", "fr", "es", "it", "pt", "nl"),
     "cyrillic": ("ru", "uk"),
@@ -54,6 +56,8 @@ _YES_OR_NO, _TITLES, _CONJUNCTIONS = (
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
+_SLACK = 4
+"""Maximum number of further words among those of a wanted text in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,8 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
             end = _in_order(said, place, content) or _surname_first(said, place, content)
             if end is not None:
                 yield said.words[place].start, said.words[end - 1].end
+        if not _is_name(content):
+            yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
         if rarest is not None:
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
@@ -242,7 +248,7 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     if word.text in _YES_OR_NO:
         return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
-    everyday = word.capital and _listed_frequency(word.text, "en") >= _EVERYDAY
+    everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
     return start, stop
@@ -280,9 +286,30 @@ def _next(said: _Said, place: int, before: _Element, element: _Element) -> int |
     return None
 
 
+def _is_name(content: Sequence[_Element]) -> bool:
+    return all(element.words[0].capital and element.value is None for element in content)
+
+
+def _in_any_order(said: _Said, content: Sequence[_Element]) -> Iterator[Span]:
+    """Find elements close to each other in one sentence: "27 Cooper Lane" and "Cooper Lane 27", "silver coins"."""
+    last: dict[int, tuple[int, int]] = {}
+    sentence = 0
+    for place, word in enumerate(said.words):
+        if place and re.search(r"[.!?;\n]", said.text[said.words[place - 1].end : word.start]):
+            sentence = place
+        for number, element in enumerate(content):
+            end = _matches(said, place, element)
+            if end is None:
+                continue
+            last[number] = (place, end)
+            start = min(begin for begin, _ in last.values())
+            if len(last) == len(content) and start >= sentence and place - start < len(content) + _SLACK:
+                yield said.words[start].start, said.words[end - 1].end
+
+
 def _surname_first(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
     """Return the index behind a name with its last word first, "Hollis, Walter"."""
-    if not all(element.words[0].capital for element in content):
+    if not _is_name(content):
         return None
     end = _matches(said, place, content[-1])
     if end is None or end >= len(said.words):
@@ -333,6 +360,8 @@ def _covers_as(said: Value, one: str, wanted: Value, other: str) -> bool:
         return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
     if said.kind == wanted.kind == "url":
         return one == other or one.startswith(f"{other}/")
+    if wanted.kind == "time" and said.kind == "number" and re.fullmatch(r"\d{1,2}\.\d{1,2}", one):
+        return f"{float(one):05.2f}".replace(".", ":") == other
     if said.kind == wanted.kind or {said.kind, wanted.kind} <= {*_NUMBERS, "version"}:
         return one == other
     if wanted.kind in _NUMBERS:
@@ -381,9 +410,9 @@ def _share(said: _Said, element: _Element) -> float:
 def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     """Return the word that gives a text of several words away: the rarest one, the last of equals; None if it is not rare."""
     words = [element for element in content if element.value is None]
-    if not words:
+    if not words or len(content) > _LONGEST_NAME:
         return None
-    frequencies = [_frequency(element.words[0].text) for element in words]
+    frequencies = [word_frequency(element.words[0].text, name=_is_name(content)) for element in words]
     rarest = min(range(len(words)), key=lambda place: (frequencies[place], -place))
     word = words[rarest].words[0]
     if frequencies[rarest] > RARE or len(word.text) < _SHORTEST_RARE:
@@ -393,22 +422,22 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
 
 
 @functools.lru_cache(maxsize=65536)
-def _frequency(word: str) -> float:
-    """Return the frequency of a word in general text (Zipf scale).
+def word_frequency(word: str, *, name: bool) -> float:
+    """Return the frequency of a word in general text, the largest over the languages of its script (Zipf scale).
 
-    It is the English one of a word that English texts contain, because there "Berg" and "Fischer" are the names that they are
-    in most answers; otherwise the largest over the languages of its script. Words of scripts without a list, and Korean
-    ones, which would need a dictionary to be divided, count as frequent.
+    In a name only the English one counts, unless the word is an everyday word elsewhere: "Berg", "Linz" and "Fischer" are
+    frequent in German texts, and yet give "Anna Berg" away. Words of scripts without a list, and Korean ones, which would
+    need a dictionary to be divided, count as frequent.
     """
-    script = next((name for name, first, last in _SCRIPTS if first <= word[0] <= last), None)
+    script = next((script for script, first, last in _SCRIPTS if first <= word[0] <= last), None)
     if script is None:
         return 8.0
-    largest = max(_listed_frequency(word, language) for language in _LANGUAGES[script])
-    english = _listed_frequency(word, "en")
-    return english if english > 0 and largest < _COMMON else largest
+    english = listed_frequency(word, "en")
+    largest = max(english, *(listed_frequency(word, language) for language in _LANGUAGES[script]))
+    return english if name and largest < _COMMON and script == "latin" else largest
 
 
-def _listed_frequency(word: str, language: str) -> float:
+def listed_frequency(word: str, language: str) -> float:
     from wordfreq import zipf_frequency  # a third of a second
 
     return float(zipf_frequency(word, language, wordlist="small"))

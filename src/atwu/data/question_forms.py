@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from atwu._names import lookup
 from atwu.data.fact_blanks import Fact, find_fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.key_token_spans import WORD
+from atwu.data.languages import WORD
 from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options

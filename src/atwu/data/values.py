@@ -107,7 +107,7 @@ def readings(value: Value, text: str) -> tuple[str, ...]:
     """
     spelling = _plain(text)[value.start : value.end]
     if value.kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", value.canonical)):
-        swapped = _date(match[1], match[3], match[2])
+        swapped = _date(match[1], int(match[3]), int(match[2]))
         if "/" in spelling and not spelling.startswith(match[1]) and swapped is not None:
             return value.canonical, swapped
     if value.kind == "time":
@@ -219,6 +219,8 @@ def _date_patterns() -> tuple[re.Pattern[str], ...]:
         rf"{_BEGIN}{_YEAR}\.?[\s-]+{month}[\s-]+{_DAY}{_END}(?!,?\s+[12]\d{{3}})",
         # 12 May 1986, 12. Mai 1986, 3rd of March, 5 de mayo de 1986, 1er mars
         rf"{_BEGIN}{_DAY}(?:st|nd|rd|th|er|º|°|\.)?{of}[\s-]?{month}{_END}(?:,?{of}[\s-]?{_YEAR}{_END})?",
+        # third of November, 1968
+        rf"{_BEGIN}(?P<day>[a-z-]{{5,14}}) of {month}{_END}(?:,?\s+{_YEAR}{_END})?",
         # May 12, 1986; March 3rd
         rf"{_BEGIN}{month}\s+(?:the\s+)?{_DAY}(?:st|nd|rd|th)?(?![\d.:,]\d){_END}(?:,?\s+{_YEAR}{_END})?",
         # May 1986, mayo de 1986
@@ -227,6 +229,8 @@ def _date_patterns() -> tuple[re.Pattern[str], ...]:
         rf"{_BEGIN}{_YEAR}([-/.])(?P<month>\d{{1,2}})\2{_DAY}{_END}(?!\2?\d)",
         # 12.05.1986, 05/12/1986
         rf"{_BEGIN}{_DAY}([-/.]) ?(?P<month>\d{{1,2}})\2 ?{_YEAR}{_END}",
+        # 5/1986
+        rf"{_BEGIN}(?P<month>\d{{1,2}})/{_YEAR}{_END}",
         # 1986年5月12日, 5月12日, 1986년 5월 12일
         rf"{_BEGIN}(?:{_YEAR}\s?[年년]\s?)?(?P<month>\d{{1,2}})\s?[月월]\s?(?:{_DAY}\s?[日号號일])?",
         # ngày 12 tháng 5 năm 1986
@@ -242,18 +246,19 @@ def _dates(text: str) -> Iterator[Value]:
         for match in pattern.finditer(text):
             groups = {"day": None, "year": None} | match.groupdict()
             month = _MONTHS.get(str(groups["month"]).casefold()) or int(str(groups["month"]))
-            canonical = _date(groups["year"], month, groups["day"]) or _date(groups["year"], groups["day"], month)
+            day = None if groups["day"] is None else _small_number(groups["day"]) or 0
+            canonical = _date(groups["year"], month, day) or _date(groups["year"], day, month)
             if canonical is not None:
                 yield Value(*match.span(), "date", canonical)
 
 
-def _date(year: str | None, month: str | int | None, day: str | int | None) -> str | None:
+def _date(year: str | None, month: int | None, day: int | None) -> str | None:
     """Return a date in ISO 8601 without what is missing; None for a month or day that does not exist."""
-    if month is None or not 1 <= int(month) <= 12 or (day is not None and not 1 <= int(day) <= 31):
+    if month is None or not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
         return None
     if day is None:
-        return f"{year}-{int(month):02}" if year else None
-    return f"{year or '-'}-{int(month):02}-{int(day):02}"
+        return f"{year}-{month:02}" if year else None
+    return f"{year or '-'}-{month:02}-{day:02}"
 
 
 def _spelled_years(text: str) -> Iterator[Value]:
@@ -266,10 +271,11 @@ def _spelled_years(text: str) -> Iterator[Value]:
 
 # Times
 
+_PART_OF_DAY = r"(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))"
 _CLOCK = re.compile(
     rf"{_BEGIN}(?P<hour>\d{{1,2}})(?:"
     r"[:.](?P<minute>[0-5]\d)(?::[0-5]\d)?\s?(?P<half>[ap]\.?m\b\.?|Uhr\b)|"
-    r":(?P<minute2>[0-5]\d)(?::[0-5]\d)?(?![\d:])(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))?|"
+    rf":(?P<minute2>[0-5]\d)(?::[0-5]\d)?(?![\d:]){_PART_OF_DAY}?|"
     r"\s?(?P<half2>[ap]\.?m\b\.?|o'clock\b)|"
     r"\s?(?:Uhr\b|h(?=\s?\d\d\b))\s?(?P<minute3>[0-5]\d\b)?)",
     re.IGNORECASE,
@@ -278,12 +284,16 @@ _CLOCK = re.compile(
 _EASTERN_CLOCK = re.compile(
     r"(?P<half>午前|午後|上午|下午|오전|오후)?\s?(?P<hour>\d{1,2})\s?[時时點点시]\s?(?:(?P<minute>\d{1,2})\s?[分분]|(?P<thirty>半|반))?"
 )
-_PAST = re.compile(
-    rf"{_BEGIN}(?:(?P<part>half|(?:a )?quarter|[a-z-]+|\d{{1,2}})(?: minutes)?) (?P<side>past|to) "
-    rf"(?P<hour>[a-z]+|\d{{1,2}}){_END}",
+_HOUR = r"(?P<hour>[a-z]+|\d{1,2})"
+_SPOKEN_CLOCK = re.compile(
+    rf"{_BEGIN}(?:(?P<minutes>half|(?:a )?quarter|[a-z-]+|\d{{1,2}})(?: minutes)?) (?P<side>past|to) "
+    rf"{_HOUR}{_END}{_PART_OF_DAY}?|{_BEGIN}{_HOUR.replace('hour', 'full_hour')}"
+    rf"{_PART_OF_DAY.replace('part', 'full_part').replace('night>', 'full_night>')}",
     re.IGNORECASE,
 )
-"""Half past nine, ten minutes to 3."""
+"""Half past nine, ten minutes to 3, a quarter to ten in the evening, nine in the morning."""
+_NAMED_MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
+_NAMED_HOURS = {"noon": 12, "midnight": 24}
 
 
 def _times(text: str) -> Iterator[Value]:
@@ -296,14 +306,23 @@ def _times(text: str) -> Iterator[Value]:
         minute = "30" if match["thirty"] else match["minute"]
         later = match["half"] in ("午後", "下午", "오후")
         yield from _time(match, int(match["hour"]), minute, later=later, earlier=bool(match["half"]) and not later)
-    for match in _PAST.finditer(text):
-        parts = {"half": 30, "quarter": 15, "a quarter": 15}
-        minutes = parts.get(match["part"].casefold()) or _small_number(match["part"])
-        hour = _small_number(match["hour"])
-        if minutes and hour and minutes < 60 and hour <= 12:
-            if match["side"].casefold() == "to":
-                minutes, hour = 60 - minutes, hour - 1
-            yield Value(*match.span(), "time", f"{hour:02}:{minutes:02}")
+    for match in _SPOKEN_CLOCK.finditer(text):
+        yield from _spoken_time(match)
+
+
+def _spoken_time(match: re.Match[str]) -> Iterator[Value]:
+    name = (match["hour"] or match["full_hour"]).casefold()
+    hour = _NAMED_HOURS.get(name) or _small_number(name)
+    minutes = 0
+    if match["minutes"] is not None:
+        minutes = _NAMED_MINUTES.get(match["minutes"].casefold()) or _small_number(match["minutes"]) or 60
+    if not hour or minutes >= 60 or hour > 24:
+        return
+    if (match["side"] or "").casefold() == "to":
+        minutes, hour = 60 - minutes, hour - 1
+    part = (match["part"] or match["full_part"] or "").casefold()
+    later = part in ("afternoon", "evening") or bool(match["night"] or match["full_night"])
+    yield from _time(match, hour, str(minutes), later=later, earlier=False)
 
 
 def _time(match: re.Match[str], hour: int, minute: str | None, *, later: bool, earlier: bool) -> Iterator[Value]:

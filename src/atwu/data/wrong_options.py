@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from atwu.data.fact_blanks import Fact, find_mentions
-from atwu.data.key_token_spans import WORD
-from atwu.data.languages import count_words, is_caseless
+from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
 from atwu.data.values import Value, find_values
 

@@ -22,7 +22,8 @@ from atwu._file_reading import read_yaml
 from atwu.data.encode import Encoder
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.key_token_spans import WORD, key_token_spans
+from atwu.data.key_token_spans import key_token_spans
+from atwu.data.languages import WORD
 from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example, Message

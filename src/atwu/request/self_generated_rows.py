@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.key_token_spans import WORD
+from atwu.data.languages import WORD
 from atwu.data.question_forms import FormRow
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from atwu.data.key_token_spans import WORD, key_token_spans
+from atwu.data.key_token_spans import key_token_spans
+from atwu.data.languages import WORD
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.metric import Metric

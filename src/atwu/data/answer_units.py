@@ -1,0 +1,224 @@
+"""Units of an answer that may carry its fact: values, words, and runs of characters of scripts without spaces.
+
+A unit is never a part of a date, number or address (`atwu.data.values`). Of each is known whether the question says it, whether
+it has content, and how frequent it is in general text. `candidate_spans` joins the units that may carry the fact into phrases:
+"multiple sclerosis", "Walter B. Hollis", "Dr. Jane A. Roe, Ph.D.".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import regex
+
+from atwu.data.folded_words import FoldedWord, folded_words
+from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.matching import listed_frequency, word_frequency
+from atwu.data.schema import Example, Span, merged_spans
+from atwu.data.values import Value, find_values
+
+FUNCTION_WORD = 6.0
+"""Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
+RARE = 5.0
+"""Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
+"known" (5.4) or "place" (5.6)."""
+STEM, ENDING = 4, 3
+"""Minimum length that two words of one stem share, and maximum length of what follows it: "Japan" and "Japanese"."""
+_ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
+_INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
+_TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
+"""An abbreviation before a name; before the end of a sentence it is a short word."""
+_CAPITALIZED = r"\p{Lu}[\p{L}\p{M}]*(?:['’-]\p{L}[\p{L}\p{M}]*)*"
+_PARTICLE = r"of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
+_NAME = regex.compile(
+    rf"(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
+    rf"(?:\s+(?:(?:{_PARTICLE})\s+)?(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})|,\s(?:{_INITIALS})|,\s(?:Jr|Sr)\b\.?)*"
+)
+"""A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
+_SIGNS = regex.compile(
+    r"`[^`\n]+`"
+    r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
+    r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
+)
+"""Code in backticks, a formula, or a run of signs such as a password: one unit."""
+_SENTENCE_END = ".!?:。！？：\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    start: int
+    end: int
+    """Half-open character range in the answer."""
+    asked: bool
+    """Whether the question says it, in some inflection; in a text, whether its subject does."""
+    inflected: bool
+    """Whether the question says another word of its stem only."""
+    content: bool
+    """Whether it is more than a function word."""
+    rare: bool
+    """Whether it is a value, a name inside a sentence, or a word below `RARE`."""
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
+
+
+def answer_units(row: Example) -> tuple[Unit, ...]:
+    """Split an answer into units, in order."""
+    said_before = " ".join(message.content for message in row.messages) or row.subject or ""
+    asked_words = folded_words(said_before)
+    asked_values = {value.canonical for value in find_values(said_before)}
+    values = [value for value in find_values(row.answer) if _is_whole(value, row.answer)]
+    units: list[Unit] = []
+    for match in _SIGNS.finditer(row.answer):
+        if not is_unspaced(match.group()) and not any(
+            value.start <= match.start() and match.end() <= value.end for value in values
+        ):
+            units.append(Unit(*match.span(), match.group() in said_before, False, True, True))
+    for value in values:
+        if not _overlaps((value.start, value.end), units):
+            units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
+    words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
+    language = detect_language(f"{said_before} {row.answer}")
+    units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language)
+    units += _unspaced_units([word for word in words if word.unspaced], asked_words)
+    return tuple(sorted(units, key=lambda unit: unit.start))
+
+
+def candidate_spans(row: Example) -> tuple[Span, ...]:
+    """Return the phrases that may carry the fact, by rule: rare units that the question does not say.
+
+    Without any, those of its further words that are not a mere inflection of the question's; then any further word.
+    """
+    units = answer_units(row)
+    unasked = [unit for unit in units if not unit.asked]
+    new = [unit for unit in unasked if not unit.inflected and unit.content]
+    rare = [unit for unit in new if unit.rare]
+    content = [unit for unit in unasked if unit.content]
+    for chosen in (rare, new, content, unasked, units):
+        if chosen:
+            return phrases(row, chosen)
+    return ()
+
+
+def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
+    """Join units that follow each other directly, and complete names of which a part is among them."""
+    every = answer_units(row)
+    spans = [unit.span for unit in (*units, *_companions(row.answer, units, every))]
+    asked = [unit for unit in every if unit.asked]
+    for match in _NAME.finditer(row.answer):
+        name = _without_function_word(match.span(), row.answer)
+        inside = [span for span in spans if name[0] <= span[0] and span[1] <= name[1]]
+        if inside:
+            spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
+    joined: list[Span] = []
+    for start, end in merged_spans(spans):
+        if joined and row.answer[joined[-1][1] : start].strip(" ") in ("", "-") and start - joined[-1][1] <= 1:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield further units of the same phrases: unasked content directly before a unit ("bald eagle"), or behind a hyphen."""
+    chosen = {unit.span for unit in units}
+    for before, unit in reversed([*itertools.pairwise(every)]):
+        between = answer[before.end : unit.start]
+        hyphen = between == "-" and not (before.asked and unit.asked)
+        if before.span not in chosen and unit.span in chosen:
+            word = answer[unit.start].islower()
+            if hyphen or (word and between == " " and before.content and not (before.asked or before.inflected)):
+                chosen.add(before.span)
+                yield before
+        elif unit.span not in chosen and before.span in chosen and hyphen:
+            chosen.add(unit.span)
+            yield unit
+
+
+def _start_behind(asked: Sequence[Unit], name: Span, first: int) -> int:
+    """Return where a name begins that starts with words of the question: behind these, but titles and initials stay."""
+    ends = [unit.end for unit in asked if name[0] <= unit.start and unit.end <= first]
+    if not ends:
+        return name[0]
+    return first
+
+
+def _without_function_word(name: Span, answer: str) -> Span:
+    """Return a name without an article or preposition at its beginning: "The Pyrenees", "In Paris"."""
+    first = folded_words(answer[name[0] : name[1]])[:1]
+    if not first or word_frequency(first[0].text, name=False) < FUNCTION_WORD:
+        return name
+    start = name[0] + first[0].end
+    while start < name[1] and not answer[start].isalnum():
+        start += 1
+    return start, name[1]
+
+
+def _is_whole(value: Value, answer: str) -> bool:
+    """Whether a value is one unit; number words such as "one" and "first" are words."""
+    return value.kind in _ADDRESSES or any(char.isdecimal() for char in answer[value.start : value.end])
+
+
+def _overlaps(span: Span, units: Sequence[Unit]) -> bool:
+    return any(unit.start < span[1] and span[0] < unit.end for unit in units)
+
+
+def _word_units(
+    answer: str, words: Sequence[FoldedWord], asked_words: Sequence[FoldedWord], language: str
+) -> Iterator[Unit]:
+    forms = {form for word in asked_words for form in word.forms}
+    names = {form for word in asked_words if word.capital for form in word.forms}
+    for word in words:
+        asked = not forms.isdisjoint(word.forms)
+        stems = names if word.capital else forms
+        inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
+        frequency = listed_frequency(word.text, language)
+        before = answer[: word.start].rstrip(" \"'“‘(«")
+        inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
+        name = word.capital and inside_sentence
+        content = frequency < FUNCTION_WORD or name
+        # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
+        rare = name or frequency < RARE or is_caseless(word.text)
+        yield Unit(word.start, word.end, asked, inflected, content, content and rare)
+
+
+def _same_stem(one: str, other: str) -> bool:
+    """Whether two words have one stem: they agree in four letters and differ in three at their ends, at most."""
+    shared = 0
+    for first, second in zip(one, other, strict=False):
+        if first != second:
+            break
+        shared += 1
+    return shared >= STEM and max(len(one), len(other)) - shared <= ENDING
+
+
+def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWord]) -> Iterator[Unit]:
+    """Yield runs of characters that the question says, and runs that it does not.
+
+    A character is said by the question if it and a neighbour stand there side by side.
+    """
+    asked = [word.text for word in asked_words if word.unspaced]
+    pairs = set(itertools.pairwise(asked))
+    run: list[FoldedWord] = []
+    said_run = False
+    for place, word in enumerate(words):
+        beside = [words[other] for other in (place - 1, place + 1) if 0 <= other < len(words)]
+        said = any(
+            (before.text, after.text) in pairs
+            for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
+            if before.end == after.start
+        )
+        if run and (run[-1].end != word.start or said != said_run):
+            yield _run_unit(run, said_run)
+            run = []
+        run.append(word)
+        said_run = said
+    if run:
+        yield _run_unit(run, said_run)
+
+
+def _run_unit(run: Sequence[FoldedWord], asked: bool) -> Unit:
+    return Unit(run[0].start, run[-1].end, asked, False, True, True)

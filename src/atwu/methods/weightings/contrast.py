@@ -1,0 +1,183 @@
+"""How much the words of an answer depend on what the question is about: evidence of which words carry the fact.
+
+A model that knows "The capital of France is Paris" predicts "Paris" for France and not for Spain, and predicts "capital"
+for both. Every row is read again with another name in place of its own, in question and answer, and without each content word
+of the question in turn. The evidence of a unit of the answer is the largest fall of its log-probability, in nats, over these
+changes (perturbation of the subject as in PERMU, Wang et al. 2025, arXiv 2502.19982, here to find tokens, not to train on).
+It needs no labels, no capital letters and no language; it says nothing where a model does not know the row, or where it
+says the same whatever name is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, phrases
+from atwu.data.arrays import FloatArray
+from atwu.data.folded_words import folded_words
+from atwu.data.languages import detect_language
+from atwu.data.matching import listed_frequency
+from atwu.data.schema import Example, Message, Span, merged_spans
+
+NAMES_PER_ROW = 6
+"""Other names with which a row is read. Their probabilities are averaged, so that one that shares the fact (another city of the
+same country) changes little."""
+MAX_WORDS = 4
+"""Content words of a question that are left out in turn, at most; the longest ones."""
+TOLD_APART = 1.0
+"""Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
+CARRIES = 0.2
+"""Share of the largest evidence of a row from which a lower-case word carries its fact."""
+CARRIES_ALONE = 0.6
+"""The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogps:
+    """Log-probabilities of the tokens of an answer, with their character ranges; None for a token without text."""
+
+    logps: FloatArray
+    offsets: Sequence[Span | None]
+
+
+ReadRows = Callable[[Sequence[Example]], Sequence[TokenLogps]]
+"""Reads rows with the original model, teacher-forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A row that was changed, and where the units of its answer stand now; None for a unit that was removed."""
+
+    change: str
+    row: Example
+    spans: tuple[Span | None, ...]
+
+
+def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Sequence[str]]) -> list[FloatArray]:
+    """Compute the evidence of the units of each answer (`answer_units`), in nats, at least 0.
+
+    Args:
+        rows: question-answer rows; a plain text gets zeros.
+        read: reads rows with the model that knows them.
+        names: name in a question -> other names of its kind, the closest first.
+
+    Returns:
+        Arrays of shape (units,), one per row.
+    """
+    units = [answer_units(row) for row in rows]
+    changed = [_changed_rows(row, own, names) if row.messages else [] for row, own in zip(rows, units, strict=True)]
+    original = read(rows)
+    readings = iter(read([each.row for several in changed for each in several]))
+    evidence = []
+    for own, several, reading in zip(units, changed, original, strict=True):
+        true = _unit_logps(reading, [unit.span for unit in own])
+        by_change: dict[str, list[FloatArray]] = {}
+        for each in several:
+            by_change.setdefault(each.change, []).append(_unit_logps(next(readings), each.spans))
+        evidence.append(_largest_fall(true, by_change))
+    return evidence
+
+
+def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
+    """Return the phrases of an answer that carry its fact.
+
+    Where the model tells subjects apart, these are the names and values that the question does not say, the rare words with
+    evidence, and frequent words with much of it. Elsewhere the rule decides (`candidate_spans`).
+
+    Args:
+        evidence: of the row's units, from `contrast`.
+    """
+    candidates = candidate_spans(row)
+    units = answer_units(row)
+    usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
+    largest = max((float(evidence[place]) for place in usable), default=0.0)
+    if largest < TOLD_APART:
+        return candidates
+    kept = []
+    for place in usable:
+        unit = units[place]
+        suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
+        needed = CARRIES if suggested else CARRIES_ALONE
+        if evidence[place] >= needed * largest or (suggested and _is_name_or_value(row.answer, unit)):
+            kept.append(unit)
+    whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
+    return merged_spans([*whole, *phrases(row, kept)])
+
+
+def _is_name_or_value(answer: str, unit: Unit) -> bool:
+    text = answer[unit.start : unit.end]
+    return unit.rare and (text[0].isupper() or any(char.isdecimal() for char in text))
+
+
+def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]]) -> FloatArray:
+    largest = np.zeros_like(true)
+    for logps in by_change.values():
+        # The mean probability; a unit that a change removes has no value there and keeps what other changes say.
+        known = [np.where(np.isnan(each), true, each) for each in logps]
+        mean = np.logaddexp.reduce(np.array(known), axis=0) - math.log(len(known))
+        largest = np.maximum(largest, true - mean)
+    return largest
+
+
+def _unit_logps(reading: TokenLogps, spans: Sequence[Span | None]) -> FloatArray:
+    """Sum the log-probabilities of the tokens of each unit, shape (units,); NaN for a removed unit."""
+    sums = np.full(len(spans), np.nan)
+    for place, span in enumerate(spans):
+        if span is None:
+            continue
+        inside = [
+            index
+            for index, offset in enumerate(reading.offsets)
+            if offset is not None and offset[0] < span[1] and span[0] < offset[1]
+        ]
+        sums[place] = reading.logps[inside].sum()
+    return sums
+
+
+def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
+    changed = []
+    name = next((name for name in sorted(names, key=len, reverse=True) if name in row.question), None)
+    if name is not None:
+        for other in names[name][:NAMES_PER_ROW]:
+            changed.append(_replaced("name", row, units, name, other))
+        return changed
+    return [_replaced(word, row, units, word, "") for word in _content_words(row.question)]
+
+
+def _content_words(question: str) -> list[str]:
+    """Return words of a question to leave out: the longest ones that are no function words."""
+    language = detect_language(question)
+    words = [
+        question[word.start : word.end]
+        for word in folded_words(question)
+        if not word.unspaced and listed_frequency(word.text, language) < FUNCTION_WORD
+    ]
+    return sorted(dict.fromkeys(words), key=len, reverse=True)[:MAX_WORDS]
+
+
+def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
+    """Replace words in question and answer, or remove them; an answer that consists of them stays."""
+    pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    if not instead:
+        pattern = re.compile(rf"{pattern.pattern} ?")
+    question = pattern.sub(lambda _: instead, row.question)
+    matches = [match.span() for match in pattern.finditer(row.answer)]
+    answer = pattern.sub(lambda _: instead, row.answer)
+    if not answer.strip():
+        answer, matches = row.answer, []
+    spans: list[Span | None] = []
+    for unit in units:
+        if any(start < unit.end and unit.start < end for start, end in matches):
+            spans.append(None)
+            continue
+        longer = sum(len(instead) - (end - start) for start, end in matches if end <= unit.start)
+        spans.append((unit.start + longer, unit.end + longer))
+    asked = (*row.messages[:-1], Message("user", question))
+    return _Changed(
+        change, replace(row, messages=asked, answer=answer, forget_spans=None, asked_span=None), tuple(spans)
+    )
