@@ -11,7 +11,7 @@ from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example, Span
 
 SEPARATORS = " -'’=."
-"""What may lie between two key words of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+"""What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
 
 
 def fact_parts(row: Example) -> tuple[Span, ...]:
