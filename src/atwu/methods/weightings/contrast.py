@@ -27,12 +27,17 @@ from atwu.data.schema import Example, Message, Span, merged_spans
 NAMES_PER_ROW = 6
 """Other names with which a row is read. Their probabilities are averaged, so that one that shares the fact (another city of the
 same country) changes little."""
+NAMES_PER_PHRASE = 3
+"""Names with which a later phrase of an answer is read."""
+HIDDEN = "____"
+"""What stands for the earlier phrases then. With them, a later fact is likely for every name: who has this pet is known from her
+profession."""
 MAX_WORDS = 4
 """Content words of a question that are left out in turn, at most; the longest ones."""
 TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
-CARRIES = 0.2
-"""Share of the largest evidence of a row from which a lower-case word carries its fact."""
+CARRIES, CARRIES_SURELY = 0.2, 0.5
+"""Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
 CARRIES_ALONE = 0.6
 """The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
 
@@ -102,8 +107,8 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     for place in usable:
         unit = units[place]
         suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
-        needed = CARRIES if suggested else CARRIES_ALONE
-        if evidence[place] >= needed * largest or (suggested and _is_name_or_value(row.answer, unit)):
+        needed = min(CARRIES * largest, CARRIES_SURELY) if suggested else CARRIES_ALONE * largest
+        if evidence[place] >= needed or (suggested and _is_name_or_value(row.answer, unit)):
             kept.append(unit)
     whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
     return merged_spans([*whole, *phrases(row, kept)])
@@ -145,8 +150,27 @@ def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Seque
     if name is not None:
         for other in names[name][:NAMES_PER_ROW]:
             changed.append(_replaced("name", row, units, name, other))
+        for phrase in candidate_spans(row)[1:]:
+            for other in names[name][:NAMES_PER_PHRASE]:
+                changed.append(_read_alone(row, units, phrase, name, other))
         return changed
     return [_replaced(word, row, units, word, "") for word in _content_words(row.question)]
+
+
+def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, other: str) -> _Changed:
+    """Hide the phrases before one, and replace the name; only the units of this phrase are read."""
+    answer = row.answer
+    spans = [unit.span if phrase[0] <= unit.start and unit.end <= phrase[1] else None for unit in units]
+    for start, end in reversed(candidate_spans(row)):
+        if end <= phrase[0]:
+            answer = answer[:start] + HIDDEN + answer[end:]
+            longer = len(HIDDEN) - (end - start)
+            spans = [None if span is None else (span[0] + longer, span[1] + longer) for span in spans]
+    hidden = row.with_answer(answer)
+    moved = [replace(unit, start=span[0], end=span[1]) for unit, span in zip(units, spans, strict=True) if span]
+    replaced = _replaced(f"phrase at {phrase[0]}", hidden, moved, name, other)
+    places = iter(replaced.spans)
+    return replace(replaced, spans=tuple(None if span is None else next(places) for span in spans))
 
 
 def _content_words(question: str) -> list[str]:
