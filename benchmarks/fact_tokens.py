@@ -56,7 +56,9 @@ def by_span(read: TokenRow, spans: Sequence[Span], values: Sequence[float]) -> n
     for offset in read.offsets:
         if offset is None:
             continue
-        inside = [value for (start, end), value in zip(spans, values, strict=True) if offset[0] < end and start < offset[1]]
+        inside = [
+            value for (start, end), value in zip(spans, values, strict=True) if offset[0] < end and start < offset[1]
+        ]
         scores.append(max(inside, default=0.0))
     return np.array(scores)
 
@@ -124,7 +126,8 @@ def main() -> None:
     print("|---|---|---|---|")
     for title, scores in candidates.items():
         values = 100 * per_sample_auroc(scores, [mark > 0 for mark in truth]).values
-        measured = values[~np.isnan(values)]
+        measured = np.asarray(values, dtype=float)
+        measured = measured[~np.isnan(measured)]
         mean = Resampler([str(place) for place in range(len(measured))]).mean(measured)
         low, high = mean.interval((0.0, 100.0)) or (float("nan"), float("nan"))
         print(f"| {title} | {mean.value:.1f} | [{low:.1f}, {high:.1f}] | {int((measured < LOW).sum())} |")

@@ -28,7 +28,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.name_neighbours import names_by_kind, nearest_names
+from atwu.modeling.name_neighbours import NameNeighbours, names_by_kind
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts, replaceable_name
 
@@ -91,7 +91,7 @@ def related_rows(
         train: without it, there are no rows to train on.
     """
     generator = read.generator
-    kept, measure = related_questions(generator.model, generator.tokenizer, forget, earlier=earlier)
+    kept, measure = related_questions(read.neighbours, forget, earlier=earlier)
     answered: dict[int, list[Example]] = {}
 
     def ask(asked: Sequence[RelatedQuestion], progress: str) -> tuple[Example, ...]:
@@ -211,7 +211,7 @@ class RelatedQuestion:
 
 
 def related_questions(
-    model: Any, tokenizer: Any, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
+    neighbours: NameNeighbours, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
 ) -> tuple[tuple[RelatedQuestion, ...], tuple[RelatedQuestion, ...]]:
     """Return the questions of forget rows with another name in place of their own.
 
@@ -227,7 +227,7 @@ def related_questions(
     measured = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
     nearest = {
         name: [[other for other in kind if secrets.isdisjoint(lower_words(other))] for kind in kinds]
-        for name, kinds in nearest_names(model, tokenizer, [name for *_, name in named]).items()
+        for name, kinds in neighbours.nearest([name for *_, name in named]).items()
     }
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
     train: dict[str, RelatedQuestion] = {}

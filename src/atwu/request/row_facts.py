@@ -19,7 +19,7 @@ from atwu.data.schema import Example, Message, Span
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import NAMES_PER_ROW, TOLD_APART, TokenLogps, contrast, fact_spans
-from atwu.modeling.name_neighbours import mixed_names, nearest_names
+from atwu.modeling.name_neighbours import NameNeighbours, mixed_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class ModelReader:
     def __init__(self, generator: TransformersGenerator, *, system: str | None, max_length: int) -> None:
         self.generator = generator
         self.encoder = Encoder(generator.tokenizer, max_length=max_length, system=system)
+        self.neighbours = NameNeighbours(generator.model, generator.tokenizer)
 
     def __call__(self, rows: Sequence[Example]) -> list[TokenLogps]:
         encoded = self.encoder.encode_rows(rows, what="evidence").rows
@@ -96,9 +97,8 @@ def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
 
 def evidence_of(rows: Sequence[Example], read: ModelReader) -> list[FloatArray]:
     """Compute the evidence of every unit of the answers (`contrast`)."""
-    model, tokenizer = read.generator.model, read.generator.tokenizer
     own = [name for row in rows if (name := replaceable_name(row)) is not None]
-    kinds = nearest_names(model, tokenizer, own)
+    kinds = read.neighbours.nearest(own)
     texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
     others = {
         name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], NAMES_PER_ROW)

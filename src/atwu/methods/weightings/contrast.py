@@ -30,8 +30,8 @@ same country) changes little."""
 NAMES_PER_PHRASE = 3
 """Names with which a later phrase of an answer is read."""
 HIDDEN = "____"
-"""What stands for the earlier phrases then. With them, a later fact is likely for every name: who has this pet is known from her
-profession."""
+"""What stands for the earlier phrases then. With them, a later fact is likely for every name: the profession tells who has this
+pet."""
 MAX_WORDS = 4
 """Content words of a question that are left out in turn, at most; the longest ones."""
 TOLD_APART = 1.0
