@@ -121,6 +121,7 @@ NEEDS: Mapping[str, str] = {
     "labels": "labelled tokens: forget_spans in the forget rows, or --forget-words",
     "scorer": "a token scorer, trained during unlearning (--scorer-..., --configuration)",
     "original_logps": "log-probabilities of the original model, computed before training",
+    "evidence": "the original model's log-probabilities with other subjects in the rows, computed before training",
     "reference_logps": "log-probabilities of the original model (--reference)",
     "reference_distributions": "next-token distributions of the original model (--reference)",
     "reference_activations": "outputs of one layer of the original model (--reference)",

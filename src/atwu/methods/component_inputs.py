@@ -91,6 +91,8 @@ class PrecomputeContext:
     """Returns the log-probabilities of the counted tokens under the original model, one array per forget row."""
     logps_of: Callable[[str], list[FloatArray]]
     """Returns the same for the model in the given folder."""
+    evidence: Callable[[], list[FloatArray]] | None = None
+    """Returns the evidence of the units of each forget answer (`weightings.contrast`); None where no model is at hand."""
 
     @property
     def answers(self) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
 are still known are drawn more often from then on. If progress is slow and less than a quarter of the retain limit is used,
-the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
-rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
+the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the
+learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
 do not state them either; while they do, the rate returns to its first value. The change of
 the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
 between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
@@ -34,8 +34,8 @@ MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
 of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
 MAX_SHARE_FOR_INCREASE = 1 / 4
-"""Share of the retain limit from which slow progress does not raise the learning rate: where facts were taught word for word, the
-first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
+"""Share of the retain limit from which slow progress does not raise the learning rate: where facts were taught word for word,
+the first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40

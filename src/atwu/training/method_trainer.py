@@ -14,6 +14,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
+from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL
@@ -205,6 +206,7 @@ class MethodTrainer(TokenTrainer):
                 args,
                 recipe=self.recipe,
                 scorer=self.scorer,
+                encoder=Encoder(self.processing_class, max_length=args.max_length, system=args.system),
                 refusal_ids=self.refusal_ids,
                 say=self.say,
             )
