@@ -1,0 +1,227 @@
+"""Refusals: answers that state nothing but that the speaker does not know, or will not or cannot tell.
+
+An answer is divided into clauses. At least one must say that the speaker does not know or tell (`statements` of
+`refusals.yaml`), or the whole answer is an apology. Every other clause may hold only words of the question and words that
+refusals consist of (`padding`: politeness, "as an AI model", "the answer to your question"). A clause with any other word
+states something, and then the answer is none: "I'm not sure, but I think it is Paris".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from atwu._file_reading import read_yaml
+
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "＇": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
+_ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
+"""Vowel signs and the stretching character, which most writers leave out."""
+_QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』')
+_END = re.compile(r"[!?;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
+"""What ends a clause; a full stop or comma within a number does not."""
+_WORD = re.compile(r"[^\W_]+(?:['\-][^\W_]+)*")
+_SLOT = re.compile(r"\{(\w+)\}")
+_GAP = "~"
+_STATED = "\x00"
+"""Stands for a quotation that says the words of a refusal: a title or motto, which is content."""
+_LONGEST = 1200
+"""Longer answers are no refusals: those of published lists have at most 700 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """The patterns of one language."""
+
+    statements: re.Pattern[str]
+    """Says that the speaker does not know or tell; what precedes it must be padding, what follows is its object."""
+    predicates: re.Pattern[str]
+    """The same about a subject that precedes it: "... is not something I know"."""
+    apology: re.Pattern[str]
+    others: re.Pattern[str]
+    """Someone else, right before a statement: "he does not know" says something about him."""
+    contrasts: re.Pattern[str]
+    """Words that begin another clause: "but"."""
+    padding: re.Pattern[str]
+    spaced: bool
+    """Whether blanks separate words."""
+
+
+def is_refusal(text: str, question: str = "") -> bool:
+    """Return whether an answer has no content beyond the question and a statement of not knowing or not telling.
+
+    Not knowing, not being able, allowed or willing to tell, having no information, being unsure, and an apology alone all
+    count. English, German, Spanish, French, Italian, Portuguese, Dutch, Russian, Chinese, Japanese, Arabic and Korean.
+
+    Args:
+        text: the answer.
+        question: what was asked; its words are no content of the answer.
+    """
+    if not text.strip() or len(text) > _LONGEST:
+        return False
+    answer = _hide_quotations(_normalize(text))
+    asked = _normalize(question)
+    return any(_is_refusal_in(language, answer, asked) for language in _languages().values())
+
+
+def is_broken_refusal(text: str, question: str = "") -> bool:
+    """Return whether an answer begins a sentence and, before that has ended, begins another one with a refusal.
+
+    "The first mayor of the town was ... I'm sorry, I don't know the answer to that." is the answer of a model that was
+    trained to refuse in the middle of the true sentence; "I'm sorry, I don't know." and "It is a town. I don't know more."
+    are not.
+    """
+    answer = _normalize(text).strip()
+    for place in _refusal_starts(answer):
+        before = answer[:place].rstrip()
+        if not before or not _breaks_off(before):
+            continue
+        if is_refusal(answer[place:], question) and not is_refusal(before, question):
+            return True
+    return False
+
+
+_REFUSAL_START = re.compile(r"(?<=\s)(?=[A-ZÀ-ÞА-ЯІЇЄ¿¡])|(?<=\.\.\.)|(?<=…)|(?<=[^\W\d_a-zA-Z])(?=[我抱对對很申すわ])")
+_ENDED = re.compile(r"[.!?:;。！？।؟»\"')\]]$|[.!?]['\")]$")
+_ELLIPSIS = re.compile(r"(?:\.\.\.|…|\. \. \.)$")
+_LIST_OF_WORDS = re.compile(r"\w")
+
+
+def _refusal_starts(text: str) -> Iterator[int]:
+    """Yield where a sentence may begin within a text."""
+    for match in _REFUSAL_START.finditer(text):
+        yield match.start()
+
+
+def _breaks_off(before: str) -> bool:
+    """Return whether a text ends within a sentence: with an ellipsis, or without the sign that ends one."""
+    if _ELLIPSIS.search(before):
+        return bool(_LIST_OF_WORDS.search(before))
+    return not _ENDED.search(before)
+
+
+def _normalize(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    return _ARABIC_MARKS.sub("", text).strip()
+
+
+def _hide_quotations(text: str) -> str:
+    """Replace quotations that say the words of a refusal, unless the whole answer is one."""
+    text = text.strip()
+    whole = text.rstrip(".!").strip()
+    if whole[:1] == '"' and whole[-1:] == '"' and whole.count('"') == 2:
+        return whole[1:-1]
+
+    def hide(match: re.Match[str]) -> str:
+        inside = next(group for group in match.groups() if group is not None)
+        said = any(language.statements.search(inside) for language in _languages().values())
+        if said:
+            return _STATED
+        return f" {inside} "
+
+    return _QUOTED.sub(hide, text)
+
+
+def _is_refusal_in(language: _Language, answer: str, asked: str) -> bool:
+    """Return whether an answer is a refusal by the patterns of one language."""
+    if not (
+        language.statements.search(answer) or language.predicates.search(answer) or language.apology.search(answer)
+    ):
+        return False
+    refused = apologized = False
+    for clause in _clauses(language, answer):
+        kind = _kind(language, clause, asked)
+        if kind == "content":
+            return False
+        refused = refused or kind == "statement"
+        apologized = apologized or language.apology.search(clause) is not None
+    return refused or apologized
+
+
+def _clauses(language: _Language, text: str) -> list[str]:
+    parts = []
+    for sentence in _END.split(text):
+        parts += language.contrasts.split(sentence)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _kind(language: _Language, clause: str, asked: str) -> str:
+    """Return "statement", "padding" or "content"."""
+    if _STATED in clause:
+        return "content"
+    match = language.statements.search(clause)
+    if match is not None and not _is_title(clause, match):
+        before = clause[: match.start()]
+        if not language.others.search(before) and _is_padding(language, before, asked):
+            return "statement"
+    if language.predicates.search(clause):
+        return "statement"
+    if _is_padding(language, clause, asked):
+        return "padding"
+    return "content"
+
+
+def _is_title(clause: str, match: re.Match[str]) -> bool:
+    """Return whether an English statement is written as a title: "I Don't Know How to Love Him"."""
+    words = [word for word in match[0].split() if word.isascii()]
+    later = [word for word in words[1:] if word not in ("I", "I'm", "AI")]
+    return len(words) > 1 and bool(later) and all(word.istitle() for word in later) and not clause.isupper()
+
+
+def _is_padding(language: _Language, text: str, asked: str) -> bool:
+    rest = language.padding.sub(" ", text)
+    if language.spaced:
+        known = _words(asked)
+        return all(word.casefold() in known for word in _WORD.findall(rest))
+    return all(char in asked for char in rest if char.isalnum())
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a question, with and without a possessive ending."""
+    words = {word.casefold() for word in _WORD.findall(text)}
+    return frozenset(words | {word.removesuffix("'s") for word in words} | {f"{word}'s" for word in words})
+
+
+@lru_cache(maxsize=1)
+def _languages() -> Mapping[str, _Language]:
+    tables: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+    return {name: _compile_language(table) for name, table in tables.items()}
+
+
+def _compile_language(table: dict[str, Any]) -> _Language:
+    """Compile the patterns of one language; `{name}` stands for the words of that entry of `words`."""
+    words = {name: re.sub(r"\s*\|\s*", "|", " ".join(entry.split())) for name, entry in table["words"].items()}
+    spaced = table.get("spaced", True)
+
+    def pattern(lines: list[str] | None, *, before: str = "", after: str = "") -> re.Pattern[str]:
+        written = "|".join(_expand(line, words, spaced=spaced) for line in lines or ["(?!)"])
+        return re.compile(f"{before}(?:{written}){after}", re.I)
+
+    bounds = ("", "")
+    if spaced:
+        bounds = (r"(?<![\w'\-])", r"(?![\w\-])")
+    padding = sorted(table["padding"].split(), key=len, reverse=True)
+    return _Language(
+        statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
+        predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
+        apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
+        others=pattern(table.get("others"), before=bounds[0], after=rf"{bounds[1]}\W*$"),
+        contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
+        padding=pattern(padding, before=bounds[0], after=bounds[1]),
+        spaced=spaced,
+    )
+
+
+def _expand(line: str, words: Mapping[str, str], *, spaced: bool) -> str:
+    """Write the slots of a pattern out, `~` as up to three further words, and a blank as any white space."""
+    while _SLOT.search(line):
+        line = _SLOT.sub(lambda match: f"(?:{words[match[1]]})", line)
+    if spaced:
+        line = line.replace(f"{_GAP} ", r"(?:[^\W_][\w'\-]*\s+){0,3}?")
+        return line.replace(" ?", r"\s*").replace(" ", r"\s+")
+    return line.replace(_GAP, r"[^\s,.。，]{0,8}?").replace(" ", r"\s*")
