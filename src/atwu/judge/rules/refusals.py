@@ -49,6 +49,8 @@ class _Language:
     padding: re.Pattern[str]
     spaced: bool
     """Whether blanks separate words."""
+    title_case: bool
+    """Whether titles capitalize their verbs."""
 
 
 def is_refusal(text: str, question: str = "") -> bool:
@@ -128,17 +130,13 @@ def _hide_quotations(text: str) -> str:
 
 def _is_refusal_in(language: _Language, answer: str, asked: str) -> bool:
     """Return whether an answer is a refusal by the patterns of one language."""
-    if not (
-        language.statements.search(answer) or language.predicates.search(answer) or language.apology.search(answer)
-    ):
-        return False
     refused = apologized = False
     for clause in _clauses(language, answer):
         kind = _kind(language, clause, asked)
         if kind == "content":
             return False
         refused = refused or kind == "statement"
-        apologized = apologized or language.apology.search(clause) is not None
+        apologized = apologized or language.apology.match(clause) is not None
     return refused or apologized
 
 
@@ -154,7 +152,7 @@ def _kind(language: _Language, clause: str, asked: str) -> str:
     if _STATED in clause:
         return "content"
     match = language.statements.search(clause)
-    if match is not None and not _is_title(clause, match):
+    if match is not None and not (language.title_case and _is_title(clause, match)):
         before = clause[: match.start()]
         if not language.others.search(before) and _is_padding(language, before, asked):
             return "statement"
@@ -167,9 +165,8 @@ def _kind(language: _Language, clause: str, asked: str) -> str:
 
 def _is_title(clause: str, match: re.Match[str]) -> bool:
     """Return whether an English statement is written as a title: "I Don't Know How to Love Him"."""
-    words = [word for word in match[0].split() if word.isascii()]
-    later = [word for word in words[1:] if word not in ("I", "I'm", "AI")]
-    return len(words) > 1 and bool(later) and all(word.istitle() for word in later) and not clause.isupper()
+    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
+    return bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
 
 
 def _is_padding(language: _Language, text: str, asked: str) -> bool:
@@ -214,6 +211,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
         padding=pattern(padding, before=bounds[0], after=bounds[1]),
         spaced=spaced,
+        title_case=table.get("title_case", False),
     )
 
 
