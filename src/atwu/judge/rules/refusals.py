@@ -21,6 +21,9 @@ from atwu._file_reading import read_yaml
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "＇": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
 _ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
 """Vowel signs and the stretching character, which most writers leave out."""
+_CONTRACTIONS = {"m": "am", "ve": "have", "ll": "will", "d": "would", "re": "are", "s": "is"}
+_CONTRACTED = re.compile(r"\b(I|we|you|they|that|this|it|there|here|what|who)'(m|ve|ll|d|re|s)\b", re.I)
+"""English; "n't" and the possessive of nouns are kept."""
 _QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』')
 _END = re.compile(r"[!?;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
 """What ends a clause; a full stop or comma within a number does not."""
@@ -44,6 +47,8 @@ class _Language:
     apology: re.Pattern[str]
     others: re.Pattern[str]
     """Someone else, right before a statement: "he does not know" says something about him."""
+    subordinates: re.Pattern[str]
+    """Words at the beginning of a clause that is the object of the one before: "Ich weiß nicht, wer ..."."""
     contrasts: re.Pattern[str]
     """Words that begin another clause: "but"."""
     padding: re.Pattern[str]
@@ -108,6 +113,7 @@ def _breaks_off(before: str) -> bool:
 
 def _normalize(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    text = _CONTRACTED.sub(lambda match: f"{match[1]} {_CONTRACTIONS[match[2].lower()]}", text)
     return _ARABIC_MARKS.sub("", text).strip()
 
 
@@ -131,7 +137,10 @@ def _hide_quotations(text: str) -> str:
 def _is_refusal_in(language: _Language, answer: str, asked: str) -> bool:
     """Return whether an answer is a refusal by the patterns of one language."""
     refused = apologized = False
+    kind = ""
     for clause in _clauses(language, answer):
+        if kind == "statement" and language.subordinates.match(clause):
+            continue
         kind = _kind(language, clause, asked)
         if kind == "content":
             return False
@@ -208,6 +217,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
         apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
         others=pattern(table.get("others"), before=bounds[0], after=rf"{bounds[1]}\W*$"),
+        subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
         contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
         padding=pattern(padding, before=bounds[0], after=bounds[1]),
         spaced=spaced,
