@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,33 +82,22 @@ def is_broken_refusal(text: str, question: str = "") -> bool:
     trained to refuse in the middle of the true sentence; "I'm sorry, I don't know." and "It is a town. I don't know more."
     are not.
     """
-    answer = _normalize(text).strip()
-    for place in _refusal_starts(answer):
-        before = answer[:place].rstrip()
-        if not before or not _breaks_off(before):
-            continue
-        if is_refusal(answer[place:], question) and not is_refusal(before, question):
-            return True
-    return False
+    answer = _normalize(text)
+    if is_refusal(answer):
+        return False
+    starts = (match.start() for match in _REFUSAL_START.finditer(answer))
+    return any(_breaks_off(answer[:start].rstrip()) and is_refusal(answer[start:], question) for start in starts)
 
 
-_REFUSAL_START = re.compile(r"(?<=\s)(?=[A-ZÀ-ÞА-ЯІЇЄ¿¡])|(?<=\.\.\.)|(?<=…)|(?<=[^\W\d_a-zA-Z])(?=[我抱对對很申すわ])")
-_ENDED = re.compile(r"[.!?:;。！？।؟»\"')\]]$|[.!?]['\")]$")
-_ELLIPSIS = re.compile(r"(?:\.\.\.|…|\. \. \.)$")
-_LIST_OF_WORDS = re.compile(r"\w")
-
-
-def _refusal_starts(text: str) -> Iterator[int]:
-    """Yield where a sentence may begin within a text."""
-    for match in _REFUSAL_START.finditer(text):
-        yield match.start()
+_REFUSAL_START = re.compile(r"(?<=\s)(?=[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])|(?<=\.\.\.)|(?<=[\u3040-\u9fff])(?=[我抱对對很申すわ])")
+"""Where a sentence may begin: a letter that is not lower case after a blank, or one of the characters that begin most
+Chinese and Japanese refusals."""
+_ENDED = re.compile(r"[!?:;。！？।؟\"')\]]$|(?<!\.)\.$")
 
 
 def _breaks_off(before: str) -> bool:
-    """Return whether a text ends within a sentence: with an ellipsis, or without the sign that ends one."""
-    if _ELLIPSIS.search(before):
-        return bool(_LIST_OF_WORDS.search(before))
-    return not _ENDED.search(before)
+    """Return whether a text with words ends within a sentence: with an ellipsis, or without the sign that ends one."""
+    return _WORD.search(before) is not None and not _ENDED.search(before)
 
 
 def _normalize(text: str) -> str:
