@@ -44,6 +44,8 @@ class _Language:
     """Says that the speaker does not know or tell; what precedes it must be padding, what follows is its object."""
     predicates: re.Pattern[str]
     """The same about a subject that precedes it: "... is not something I know"."""
+    offers: re.Pattern[str]
+    """Offers further help, or says where else to ask; a whole clause."""
     apology: re.Pattern[str]
     others: re.Pattern[str]
     """Someone else, right before a statement: "he does not know" says something about him."""
@@ -156,7 +158,7 @@ def _kind(language: _Language, clause: str, asked: str) -> str:
             return "statement"
     if language.predicates.search(clause):
         return "statement"
-    if _is_padding(language, clause, asked):
+    if language.offers.match(clause) or _is_padding(language, clause, asked):
         return "padding"
     return "content"
 
@@ -204,6 +206,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
     return _Language(
         statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
         predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
+        offers=pattern(table["offers"], before=bounds[0], after=bounds[1]),
         apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
         others=pattern(table.get("others"), before=bounds[0], after=rf"{bounds[1]}\W*$"),
         subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
