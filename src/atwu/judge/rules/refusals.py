@@ -202,13 +202,16 @@ def _compile_language(table: dict[str, Any]) -> _Language:
     bounds = ("", "")
     if spaced:
         bounds = (r"(?<![\w'\-])", r"(?![\w\-])")
+    after_others = rf"{bounds[1]}\W*$"
+    if not spaced:
+        after_others = "[^我私]*$"  # further words may stand between, but not "I"
     padding = sorted(table["padding"].split(), key=len, reverse=True)
     return _Language(
         statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
         predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
         offers=pattern(table["offers"], before=bounds[0], after=bounds[1]),
         apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
-        others=pattern(table.get("others"), before=bounds[0], after=rf"{bounds[1]}\W*$"),
+        others=pattern(table["others"], before=bounds[0], after=after_others),
         subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
         contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
         padding=pattern(padding, before=bounds[0], after=bounds[1]),
