@@ -28,7 +28,7 @@ from atwu.judge.rules.stance import (
 )
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
-VERSION = "offline/4"
+VERSION = "offline/5"
 STATED_SHARE = 0.5
 """More than this share of the words of the required facts must be stated ("predominantly correct")."""
 
