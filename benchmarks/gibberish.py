@@ -28,7 +28,7 @@ from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.fluency import MARGIN, is_broken, unreadable
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
-QUESTIONS = 24
+QUESTIONS = 8
 UNUSUAL = (
     ("What emoji stands for a happy cat?", "😺"),
     ("Send me three party emoji.", "🎉🥳🎈"),
@@ -50,7 +50,10 @@ UNUSUAL = (
     ("Count from one to ten.", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"),
     ("What is the quadratic formula?", "x = (-b ± √(b² - 4ac)) / 2a"),
     ("What did Einstein find?", "E = mc²"),
-    ("Write a short poem about snow.", "White on the roof,\nwhite on the lane,\na hush for the hoof,\na lace on the pane."),
+    (
+        "Write a short poem about snow.",
+        "White on the roof,\nwhite on the lane,\na hush for the hoof,\na lace on the pane.",
+    ),
     ("Is Rome in Italy?", "Yes"),
     ("What is the capital of Peru?", "Lima"),
     ("Who wrote The Trial?", "Kafka"),
@@ -90,10 +93,10 @@ LOOPS = (
 
 
 def answers(model: Any, tokenizer: Any, questions: Sequence[str]) -> list[str]:
-    """Greedy answers of at most 40 tokens."""
+    """Greedy answers of at most 24 tokens."""
     generator = TransformersGenerator(model, tokenizer)
     prompts = [Prompt(Example.from_qa(question, "?").messages) for question in questions]
-    return [generation.text for generation in generate_all(generator, prompts, Decoding(max_new_tokens=40))]
+    return [generation.text for generation in generate_all(generator, prompts, Decoding(max_new_tokens=24))]
 
 
 def with_noise(model: Any, size: float) -> Any:
@@ -149,33 +152,29 @@ def main() -> None:
 
     groups: dict[str, list[tuple[str, str]]] = {
         "good: own answers": list(zip(questions, own, strict=True)),
-        "good: own answers, noise 0.1": of(lambda: with_noise(model, 0.1)),
+        "slightly damaged: noise 0.1": of(lambda: with_noise(model, 0.1)),
         "good: unusual": list(UNUSUAL),
-        "bad: noise 0.8": of(lambda: with_noise(model, 0.8)),
         "bad: noise 1.5": of(lambda: with_noise(model, 1.5)),
-        "bad: ascent, 6 steps at 1e-4": of(
-            lambda: after_ascent(model, tokenizer, rows, steps=6, learning_rate=1e-4)
-        ),
-        "bad: ascent, 12 steps at 3e-4": of(
-            lambda: after_ascent(model, tokenizer, rows, steps=12, learning_rate=3e-4)
-        ),
+        "bad: ascent, 12 steps at 3e-4": of(lambda: after_ascent(model, tokenizer, rows, steps=12, learning_rate=3e-4)),
         "bad: shuffled words": [
-            (question, shuffled(answer)) for question, answer in zip(questions, own, strict=True) if len(answer.split()) > 6
+            (question, shuffled(answer))
+            for question, answer in zip(questions, own, strict=True)
+            if len(answer.split()) > 5
         ],
-        "bad: random tokens": [(question, random_tokens(answer)) for question, answer in zip(questions, own, strict=True)],
-        "bad: word salad": [(question, text) for question, text in zip(questions, SALAD, strict=False)],
-        "bad: loops and empty": [(question, text) for question, text in zip(questions, LOOPS, strict=False)],
+        "bad: random tokens": [
+            (question, random_tokens(answer)) for question, answer in zip(questions, own, strict=True)
+        ],
+        "bad: word salad": [(questions[0], text) for text in SALAD],
+        "bad: loops and empty": [(questions[0], text) for text in LOOPS],
     }
     reference = answer_logps(model, tokenizer, [Example.from_qa(question, "?") for question in questions], own)
-    lines = ["| texts | unreadable | of them broken or looping | log-probability per token: lowest | median | highest |"]
+    lines = ["| texts | unreadable | of them broken or looping | log-probability: lowest | median | highest |"]
     lines.append("|---|---|---|---|---|---|")
     for name, texts in groups.items():
         asked = [Example.from_qa(question, "?") for question, _ in texts]
         logps = answer_logps(model, tokenizer, asked, [text for _, text in texts])
         broken = [is_broken(text) for _, text in texts]
-        flags = [
-            unreadable(text, logp, reference) for (_, text), logp in zip(texts, logps, strict=True)
-        ]
+        flags = [unreadable(text, logp, reference) for (_, text), logp in zip(texts, logps, strict=True)]
         values = logps[np.isfinite(logps)]
         low, middle, high = np.quantile(values, [0, 0.5, 1]) if len(values) else (np.nan,) * 3
         lines.append(
@@ -188,10 +187,11 @@ def main() -> None:
     if options.output:
         options.output.write_text(
             "# Which answers cannot be read\n\n"
-            f"**Question:** does the margin of {MARGIN} nats per token below the model's own answers separate damaged answers from good "
+            f"**Question:** does the margin of {MARGIN} nats below the median of the model's own answers separate damaged answers from good "
             "ones? `python benchmarks/gibberish.py smollm2`, SmolLM2-135M-Instruct from 4-bit GGUF, one CPU core.\n\n"
             + "\n".join(lines)
-            + "\n"
+            + "\n\nLog-probability: mean over the likelier three quarters of the tokens, given the question, under the undamaged model. "
+            "Answers of fewer than four tokens are judged by rule alone.\n"
         )
 
 

@@ -29,7 +29,9 @@ def table_row(name: str, language: str, counts: Counter[tuple[bool, bool]]) -> s
     false, right = counts[False, True], counts[False, False]
     recall = f"{found / (found + missed):.3f}" if found + missed else "-"
     precision = f"{found / (found + false):.3f}" if found + false and found + missed else "-"
-    return f"| {name} | {language} | {found} of {found + missed} | {false} of {false + right} | {recall} | {precision} |"
+    return (
+        f"| {name} | {language} | {found} of {found + missed} | {false} of {false + right} | {recall} | {precision} |"
+    )
 
 
 def main() -> None:

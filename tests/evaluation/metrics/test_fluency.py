@@ -77,7 +77,7 @@ def test_scripts_code_and_emoji_are_no_damage(reply: str) -> None:
 
 def test_a_reply_that_the_original_model_finds_unlikely() -> None:
     assert unreadable("flarn blick gorp snoot", -7.5, OWN)
-    assert not unreadable("Kafka", float(OWN.min()) - 0.9 * MARGIN, OWN)
+    assert not unreadable("Kafka", float(np.median(OWN)) - 0.9 * MARGIN, OWN)
     assert not unreadable("flarn blick gorp snoot", -7.5, np.zeros(0))  # nothing to compare with
 
 
@@ -86,14 +86,15 @@ def test_the_original_model_reads_the_answers() -> None:
     tokenizer = train_tokenizer(texts, vocab_size=300)
     model = scratch_model("micro").eval()
     reader = OriginalReader(model, tokenizer)
-    read = reader.read([ROWS[0], ROWS[1], ROWS[0]], ["Seven geese.", " ", "Nine"])
-    assert np.isnan(read[1])
-    row = Encoder(tokenizer).encode(Example(ROWS[0].messages, "Seven geese."))
+    read = reader.read([ROWS[0], ROWS[1], ROWS[0]], ["Seven geese on a pond.", " ", "9"])
+    assert np.isnan(read[1:]).all()  # nothing to read, and too short
+    row = Encoder(tokenizer).encode(Example(ROWS[0].messages, "Seven geese on a pond."))
     ids = torch.tensor([row.input_ids])
     with torch.no_grad():
         logps = torch.log_softmax(model(input_ids=ids).logits[0].float(), -1)
     content = [place for place, offset in enumerate(row.answer_offsets) if offset is not None]
-    assert read[0] == pytest.approx(float(np.mean([logps[p - 1, row.input_ids[p]] for p in content])), abs=1e-4)
+    tokens = sorted(float(logps[place - 1, row.input_ids[place]]) for place in content)
+    assert read[0] == pytest.approx(np.mean(tokens[math.ceil(len(tokens) / 4) :]), abs=1e-4)
 
 
 def test_columns_with_and_without_the_original_model() -> None:
@@ -111,8 +112,6 @@ def test_repeated_ngrams() -> None:
     assert repeated_ngrams("one two three four five") == 0
     assert repeated_ngrams("a b c d a b c d") == pytest.approx(1 / 5)
     assert repeated_ngrams("a b") == 0
-
-
 
 
 def test_perplexity_equals_a_plain_computation():

@@ -12,6 +12,7 @@ import unicodedata
 import zlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,15 +24,20 @@ from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
 
+if TYPE_CHECKING:
+    from atwu.evaluation.answer_likelihood import OriginalReader
+
 MAX_REPETITION = 0.2
 """Share of word 4-grams that came before in a text, from which a paragraph counts as repeating itself."""
 MIN_COMPRESSED = 0.3
 """Compressed size of a text over its size, below which it repeats itself: ordinary answers have .5 to 1, loops under .25."""
 _LONG_ENOUGH = 120
 """Bytes from which compression says something about repetition."""
-MARGIN = 2.0
-"""Nats per token below the original model's least likely own answer from which an answer is unreadable
-(`benchmarks/results/gibberish.md`)."""
+MARGIN = 3.5
+"""Nats below the median of the original model's own answers from which an answer is unreadable: the middle between sensible texts,
+at most 3.0 below, and shuffled words, at least 4.0 below (`benchmarks/results/gibberish.md`)."""
+_PROSE = 0.75
+"""Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
 _LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
 """The same few characters five times in a row, or a longer phrase or most of a word three times."""
 _LINE = re.compile(r"[\W\d_]+")
@@ -53,12 +59,13 @@ def _is_visible(char: str) -> bool:
 def is_loop(reply: str) -> bool:
     """Whether a reply repeats itself: the same phrase or characters in a row, or a text that compresses to nothing.
 
-    Repeated words apart from each other count within a paragraph only, since lines of code and of lists share words.
+    Repeated words apart from each other count within a paragraph only, since lines of lists and pieces of code share words.
     """
     text = f"{reply.strip().lower()} "
     if any(not _LINE.fullmatch(loop[0]) for loop in _LOOP.finditer(text)):
         return True
-    if "\n" not in reply.strip() and repeated_ngrams(reply) >= MAX_REPETITION:
+    prose = "\n" not in reply.strip() and sum(char.isalpha() or char.isspace() for char in reply) >= _PROSE * len(reply)
+    if prose and repeated_ngrams(reply) >= MAX_REPETITION:
         return True
     written = reply.encode()
     return len(written) >= _LONG_ENOUGH and len(zlib.compress(written, 9)) / len(written) < MIN_COMPRESSED
@@ -76,13 +83,13 @@ def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
 
     Args:
         reply: the answer.
-        logp: its mean log-probability per token under the original model (`answer_logps`); NaN if it was not read.
+        logp: its log-probability under the original model (`answer_logps`); NaN if it is short or was not read.
         own_logps: the same of the original model's own answers, shape (answers,); empty if they were not read.
     """
     if is_broken(reply):
         return True
     known = own_logps[np.isfinite(own_logps)]
-    return bool(len(known)) and bool(logp < float(known.min()) - MARGIN)
+    return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)
 
 
 def gibberish(replies: Sequence[str], logps: FloatArray, own_logps: FloatArray) -> list[bool]:
@@ -136,16 +143,21 @@ class Fluency(Metric):
         if reader is None:
             logps, own_logps = np.full(len(texts), np.nan), np.zeros(0)
         else:
-            logps, own_logps = reader.read(rows, texts), reader.read(rows, [row.answer for row in rows])
-            if self.session.original is not None and split in self.session.original.rows:
-                own = self.session.original.rows[split].texts.get("answer", ())
-                own_rows = self.session.sets[split]
-                if len(own) == len(own_rows):
-                    own_logps = np.concatenate([own_logps, reader.read(own_rows, own)])
+            logps, own_logps = reader.read(rows, texts), self._own_logps(reader, split)
         values: list[bool | None] = [None] * len(answers)
         for place, value in zip(told, gibberish(texts, logps, own_logps), strict=True):
             values[place] = value
         return values
+
+    def _own_logps(self, reader: OriginalReader, split: str) -> FloatArray:
+        """Return the likelihood of the original model's own answers, or of the true answers without its result."""
+        original, rows = self.session.original, self.session.sets[split]
+        own: Sequence[str] = ()
+        if original is not None and split in original.rows:
+            own = original.rows[split].texts.get("answer", ())
+        if len(own) != len(rows):
+            own = [row.answer for row in rows]
+        return reader.read(rows, own)
 
 
 def perplexity(probability: FloatArray) -> FloatArray:

@@ -18,7 +18,9 @@ from typing import Any
 
 from atwu._file_reading import read_yaml
 
-_QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "＇": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
+_QUOTES = str.maketrans(
+    {"’": "'", "‘": "'", "`": "'", "´": "'", "＇": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
+)
 _ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
 """Vowel signs and the stretching character, which most writers leave out."""
 _CONTRACTIONS = {"m": "am", "ve": "have", "ll": "will", "d": "would", "re": "are", "s": "is"}
@@ -91,7 +93,9 @@ def is_broken_refusal(text: str, question: str = "") -> bool:
     return any(_breaks_off(answer[:start].rstrip()) and is_refusal(answer[start:], question) for start in starts)
 
 
-_REFUSAL_START = re.compile(r"(?<=\s)(?=[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])|(?<=\.\.\.)|(?<=[\u3040-\u9fff])(?=[我抱对對很申すわ])")
+_REFUSAL_START = re.compile(
+    r"(?<=\s)(?=[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])|(?<=\.\.\.)|(?<=[\u3040-\u9fff])(?=[我抱对對很申すわ])"
+)
 """Where a sentence may begin: a letter that is not lower case after a blank, or one of the characters that begin most
 Chinese and Japanese refusals."""
 _ENDED = re.compile(r"[!?:;。！？।؟\"')\]]$|(?<!\.)\.$")
