@@ -2,7 +2,7 @@
 
     python benchmarks/gibberish.py smollm2 --output benchmarks/results/gibberish.md
 
-Good are the model's own answers, the same questions' answers by others, and unusual but sensible texts (emoji, code, other
+Good are the model's answers, the same questions' answers by others, and unusual but sensible texts (emoji, code, other
 languages); bad are answers of copies with noise on the weights or trained by gradient ascent, shuffled and random words,
 and loops. The rule is `unreadable` of `atwu.evaluation.metrics.fluency`; one core, about three minutes.
 """
@@ -151,7 +151,7 @@ def main() -> None:
         return list(zip(questions, answers(damage(), tokenizer, questions), strict=True))
 
     groups: dict[str, list[tuple[str, str]]] = {
-        "good: own answers": list(zip(questions, own, strict=True)),
+        "good: the model's answers": list(zip(questions, own, strict=True)),
         "slightly damaged: noise 0.1": of(lambda: with_noise(model, 0.1)),
         "good: unusual": list(UNUSUAL),
         "bad: noise 1.5": of(lambda: with_noise(model, 1.5)),
@@ -187,7 +187,7 @@ def main() -> None:
     if options.output:
         options.output.write_text(
             "# Which answers cannot be read\n\n"
-            f"**Question:** does the margin of {MARGIN} nats below the median of the model's own answers separate damaged answers from good "
+            f"**Question:** does the margin of {MARGIN} nats below the median of the model's answers separate damaged answers from good "
             "ones? `python benchmarks/gibberish.py smollm2`, SmolLM2-135M-Instruct from 4-bit GGUF, one CPU core.\n\n"
             + "\n".join(lines)
             + "\n\nLog-probability: mean over the likelier three quarters of the tokens, given the question, under the undamaged model. "

@@ -20,8 +20,8 @@ from atwu.evaluation.teacher_forced import read_tokens
 MIN_TOKENS = 4
 """Shorter answers are not judged: one rare word is as unlikely as a wrong one."""
 UNLIKELY_SHARE = 0.25
-"""Share of the least likely tokens that is left out: names and facts that the reading model does not know. With them, a true
-sentence about an invented person (-5.7) is as unlikely as shuffled words (-4.8 to -8.8); without them, -3.2 and at most -4.2."""
+"""Share of the least likely tokens that is left out: names and facts that the reading model does not know. With them, a sentence
+about an invented person (-5.7) is as unlikely as shuffled words (-4.8 to -8.8); without them, -3.2 against at most -4.2."""
 MAX_TOKENS = 1024
 """Longest question and answer; longer answers are truncated."""
 

@@ -1,8 +1,8 @@
-"""Whether the model still writes text: shares of gibberish, of broken-off answers and of refusals, perplexity of general text.
+"""Whether the model still writes text: gibberish, answers that break off, refusals, perplexity of general text.
 
-An answer is gibberish if it is empty, broken or a loop, which rules tell, or if it is far less likely to the original model than
-that model's own answers, which takes its weights. The likelihood under the measured model says nothing: a damaged model finds
-its own gibberish likely. The perplexity of general text that ships with the package shows damage to language modeling.
+An answer is gibberish if it is empty, broken or a loop, which rules tell, or if it is far less likely to the original model
+than the answers that model gave itself, which takes its weights. The likelihood under the measured model says nothing: a
+damaged model finds its gibberish likely. The perplexity of shipped general text shows damage to language modeling.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MIN_COMPRESSED = 0.3
 _LONG_ENOUGH = 120
 """Bytes from which compression says something about repetition."""
 MARGIN = 3.5
-"""Nats below the median of the original model's own answers from which an answer is unreadable: the middle between sensible texts,
-at most 3.0 below, and shuffled words, at least 4.0 below (`benchmarks/results/gibberish.md`)."""
+"""Nats below the median of the original model's answers from which an answer is unreadable: the middle between sensible
+texts, at most 3 below, and shuffled words, at least 4 below (`benchmarks/results/gibberish.md`)."""
 _PROSE = 0.75
 """Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
 _LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
@@ -79,12 +79,12 @@ def repeated_ngrams(text: str, n: int = 4) -> float:
 
 
 def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
-    """Whether an answer is broken, or far less likely to the original model than that model's own answers.
+    """Whether an answer is broken, or far less likely to the original model than the answers it gave.
 
     Args:
         reply: the answer.
         logp: its log-probability under the original model (`answer_logps`); NaN if it is short or was not read.
-        own_logps: the same of the original model's own answers, shape (answers,); empty if they were not read.
+        own_logps: the same of the answers that the original model gave, shape (answers,); empty if they were not read.
     """
     if is_broken(reply):
         return True
@@ -110,8 +110,8 @@ class Fluency(Metric):
             "gibberish",
             gibberish,
             "gibberish",
-            "share of answers that are empty, broken, loop, or are far less likely to the original model than its own "
-            "answers (the last only if its weights are given)",
+            "share of answers that are empty, broken, loop, or are far less likely to the original model than the answers "
+            "it gives (the last only if its weights are given)",
             direction="down",
         ),
         Column(
@@ -150,7 +150,7 @@ class Fluency(Metric):
         return values
 
     def _own_logps(self, reader: OriginalReader, split: str) -> FloatArray:
-        """Return the likelihood of the original model's own answers, or of the true answers without its result."""
+        """Return the likelihood of the answers that the original model gave, or of the true answers without its result."""
         original, rows = self.session.original, self.session.sets[split]
         own: Sequence[str] = ()
         if original is not None and split in original.rows:
