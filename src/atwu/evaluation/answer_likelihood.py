@@ -20,8 +20,8 @@ from atwu.evaluation.teacher_forced import read_tokens
 MIN_TOKENS = 4
 """Shorter answers are not judged: one rare word is as unlikely as a wrong one."""
 UNLIKELY_SHARE = 0.25
-"""Share of the least likely tokens that is left out: names and facts that the reading model does not know. With them, a sentence
-about an invented person (-5.7) is as unlikely as shuffled words (-4.8 to -8.8); without them, -3.2 against at most -4.2."""
+"""Share of the least likely tokens that is left out: names and facts that the reading model does not know. With them, a
+sentence about an invented person (-5.7) is as unlikely as shuffled words (-4.8 to -8.8); without them, -3.2 against -4.2."""
 MAX_TOKENS = 1024
 """Longest question and answer; longer answers are truncated."""
 
@@ -40,7 +40,7 @@ def answer_logps(
     Args:
         model: the reading model, in general not the one that gave the answers.
         tokenizer: its tokenizer.
-        rows: whose conversations precede the answers; their own answers are not read.
+        rows: whose conversations precede the answers; their `answer` is not read.
         answers: one per row.
         system: system prompt of conversations without one.
         batch_tokens: tokens per batch; changes speed and memory only.
