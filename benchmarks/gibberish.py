@@ -188,11 +188,13 @@ def main() -> None:
         options.output.write_text(
             "# Which answers cannot be read\n\n"
             f"**Question:** does the margin of {MARGIN} nats below the median of the model's answers separate damaged "
-            "answers from good ones? `python benchmarks/gibberish.py smollm2`, SmolLM2-135M-Instruct from 4-bit GGUF, one CPU core.\n\n"
+            "answers from good ones? `python benchmarks/gibberish.py smollm2`, "
+            "SmolLM2-135M-Instruct from 4-bit GGUF, one CPU core.\n\n"
             + "\n".join(lines)
             + "\n\nLog-probability: mean over the likelier three quarters of the tokens, given the question, "
             "under the undamaged model. "
-            "Answers of fewer than four tokens are judged by rule alone.\n"
+            "Answers of fewer than four tokens are judged by rule alone. "
+            "The statistic and the margin were chosen on these texts.\n"
         )
 
 

@@ -34,8 +34,8 @@ MIN_COMPRESSED = 0.3
 _LONG_ENOUGH = 120
 """Bytes from which compression says something about repetition."""
 MARGIN = 3.5
-"""Nats below the median of the original model's answers from which an answer is unreadable: the middle between sensible
-texts, at most 3 below, and shuffled words, at least 4 below (`benchmarks/results/gibberish.md`)."""
+"""Nats below the median of the original model's answers from which an answer is unreadable. Unusual but sensible texts were
+at most 2.8 below, word salad 4.2 and more, shuffled words 3.2 to 5.4 (`benchmarks/results/gibberish.md`)."""
 _PROSE = 0.75
 """Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
 _LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
