@@ -15,7 +15,7 @@ from atwu.benchmarks.suite import ForgetQuery, RetainRow
 from atwu.evaluation.intervals import Estimate, Resampler
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge
-from atwu.judge.rules.stance import is_refusal
+from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim
 
 Asked = TypeVar("Asked", ForgetQuery, RetainRow)

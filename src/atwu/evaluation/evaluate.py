@@ -12,6 +12,7 @@ from atwu._files import versions
 from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import compared, overall, values_by_set
+from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -54,6 +55,7 @@ def evaluate(
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
     reference_models: ReferenceModels | None = None,
+    original_reader: OriginalReader | None = None,
     generator: Generator | None = None,
     store: GenerationStore | None = None,
     probes: Probes | None = None,
@@ -83,6 +85,7 @@ def evaluate(
         retain_only: Result of a model trained without the forget set; adds forget quality (p-value), privleak and the
             reference attack.
         reference_models: Original and retain-only model, for the unlearning depth score.
+        original_reader: Original model, which then reads this model's answers, so that unlikely ones count as gibberish.
         generator: Generates answers instead of this model through transformers.
         store: Cache of generations, so that an interrupted evaluation continues.
         probes: Probes of a benchmark.
@@ -175,6 +178,7 @@ def evaluate(
         store=store,
         original=original,
         reference_models=reference_models,
+        original_reader=original_reader,
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=progress,

@@ -248,8 +248,8 @@ def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, inst
 def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], FloatArray]:
     """Return the units of an answer and their weights in [0, 1].
 
-    A weight is the mean of whether the unit carries the fact and of its evidence as a share of the largest in the row; the second
-    is 0 for function words and words of the question.
+    A weight is the mean of whether the unit carries the fact and of its evidence as a share of the largest in the row; the
+    second is 0 for function words and words of the question.
     """
     spans = row.forget_spans or fact_spans(row, evidence)
     units = answer_units(row)
