@@ -4,8 +4,9 @@ Every few steps it measures the key-token probability and accuracy of the forget
 are still known are drawn more often from then on. If progress is slow and less than a quarter of the retain limit is used,
 the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the
 learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy
-answers do not state them either; while they do, the rate returns to its first value. The change of the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
-between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
+answers do not state them either; while they do, the rate returns to its first value. The change of the weights is then scaled
+down as far as this stays true, which brings everything else closer to the original model: weights between those of two models
+often combine what each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
