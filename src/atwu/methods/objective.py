@@ -60,6 +60,8 @@ class UnlearningLoss:
     """Output of the forward pass for the forget rows."""
     without_forget: Tensor | None = None
     """`loss` without its first term, a scalar; None if there is no other."""
+    kept: Tensor | None = None
+    """The retain and preserve terms of `loss`, a scalar; None without either."""
     retain_per_row: Tensor | None = None
     """Sum of the retain loss over the tokens of each retain row, without gradient, shape (retain rows,); None without one."""
 
@@ -156,6 +158,9 @@ def micro_batch_loss(
             (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
         others.append(preserve_loss.preserve_weight * preserve_term)
+    kept = None
+    if others:
+        kept = sum(others[1:], start=others[0])
     if (replacement_loss := recipe.replacement_component) is not None:
         other = outs["alternate"]
         replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
@@ -171,6 +176,7 @@ def micro_batch_loss(
         factor,
         out,
         sum(others[1:], start=others[0]) if others else None,
+        kept,
         retain_per_row,
     )
 

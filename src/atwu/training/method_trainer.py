@@ -301,8 +301,8 @@ class MethodTrainer(TokenTrainer):
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
-            if self.rectification is not None:
-                self.rectification.collect(recipe.factors.retain_weight * result.retain)
+        if self.rectification is not None and result.kept is not None:
+            self.rectification.collect(result.kept)
         if self.args.perturbs_weights:
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
