@@ -204,6 +204,8 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 total, selected = total + g * lp, selected + float(g)
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
+    elif method == "ceu":
+        total = total / sum(max(0, len(row["ids"]) - int(numbers["kept_start"])) for row in forget)
     elif method == "undial" or not any(
         name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "elm", "altpo", "bs_s")
     ):  # the others are averages already

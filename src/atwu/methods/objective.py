@@ -124,9 +124,9 @@ def micro_batch_loss(
     forget_term = reduced(
         forget_loss.values(terms, weights),
         weights,
-        out.mask,
+        forget_loss.averaged(out.mask),
         forget_loss.reduction,
-        tokens=counts.forget_tokens,
+        tokens=counts.averaged_tokens,
         rows=counts.forget_rows,
         selected=counts.selected,
     )
