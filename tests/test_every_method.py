@@ -49,9 +49,8 @@ def tapped(model, batch):
 
 
 def everywhere(model, batch, row):
-    """States at the end of a layer from the second token on, with the last token repeated."""
-    ids = batch["input_ids"][row, : int(batch["attention_mask"][row].sum())]
-    ids = torch.cat([ids, ids[-1:]])[None]
+    """States at the end of a layer from the second token on, each once."""
+    ids = batch["input_ids"][row, : int(batch["attention_mask"][row].sum())][None]
     return tapped(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0, 1:]
 
 
