@@ -77,7 +77,7 @@ def leak_rate(replies: Sequence[JudgedReply[ForgetQuery]], which: Callable[[Forg
 def over_facts(values: Mapping[str, float]) -> Estimate:
     """Mean over facts with bootstrap draws; equal facts get equal draws, so that differences between models are paired."""
     names = sorted(values)
-    return Resampler(names).mean([values[name] for name in names])
+    return Resampler(names).mean([values[name] for name in names]).bounded((0.0, 1.0))
 
 
 def gibberish_rate(replies: Sequence[str]) -> float:

@@ -273,6 +273,10 @@ class ForgetLoss(Loss):
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
 
+    def averaged(self, mask: Tensor) -> Tensor:
+        """Return the tokens of the loss mask that a mean over tokens is taken of, same shape; by default all."""
+        return mask
+
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Return the token ids that the model learns in place of the answer."""
         return ()

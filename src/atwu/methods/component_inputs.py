@@ -121,6 +121,8 @@ class NormalizationCounts:
     """Denominators for a micro-batch that is one piece of a larger batch; None uses the counts of the micro-batch."""
 
     forget_tokens: float | None = None
+    averaged_tokens: float | None = None
+    """Forget tokens that the mean of the forget loss is taken of (`ForgetLoss.averaged`)."""
     retain_tokens: float | None = None
     forget_rows: float | None = None
     retain_rows: float | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
-from atwu.evaluation.registry import find_column
+from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import resampler
 
@@ -114,9 +114,7 @@ def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, f
     rows = result.rows.get(split)
     if found is None or rows is None or name not in rows.metrics:
         return None
-    column = find_column(name, split)
-    within = (None, None) if column is None else column[1].range
-    return row_resampler(split, rows).mean(rows.metrics[name]).interval(within)
+    return row_resampler(split, rows).mean(rows.metrics[name]).bounded(value_range(name, split)).interval()
 
 
 def upper_percentile(result: EvalResult, split: str, name: str) -> float | None:

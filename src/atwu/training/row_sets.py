@@ -228,16 +228,19 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
 
 
-def everywhere(rows: RowSet) -> RowSet:
+def everywhere(rows: RowSet, *, appends: bool) -> RowSet:
     """Count every position, including those of the prompt.
 
-    A token is predicted at the position before it, so one token is appended to each row for its last position. Its
-    value does not matter: distances compare distributions.
+    Args:
+        appends: whether the loss reads predictions. A token is predicted at the position before it, so one token is then
+            appended to each row for its last position; its value does not matter, since distances compare distributions.
     """
 
     def whole(row: EncodedRow) -> EncodedRow:
-        ids = (*row.input_ids, row.input_ids[-1])
-        counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+        ids, offsets = row.input_ids, row.answer_offsets
+        if appends:
+            ids, offsets = (*ids, ids[-1]), (*offsets, None)
+        counted = (IGNORE_INDEX, *ids[1:])
         return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
 
     return dataclasses.replace(rows, rows=store_rows(map(whole, rows.rows)))

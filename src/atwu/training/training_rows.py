@@ -75,7 +75,7 @@ def unlearning_rows(
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
-    longest = config.max_length - bool(recipe.all_positions)  # `everywhere` adds a token
+    longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
@@ -92,9 +92,9 @@ def unlearning_rows(
                 f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
             )
     if "forget" in recipe.all_positions:
-        forget_set = everywhere(forget_set)
+        forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
-        retain_set = everywhere(retain_set)
+        retain_set = everywhere(retain_set, appends=recipe.all_positions["retain"])
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     retain_alternates = None
     prompted = {
