@@ -44,6 +44,7 @@ from atwu.modeling.quantization import (
     quantization_config,
     quiet_bitsandbytes,
 )
+from atwu.modeling.tokenizer_file import follow_file
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -163,6 +164,7 @@ def load_tokenizer(
     check_files(source)
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
+        tokenizer = follow_file(tokenizer, source, revision=revision)
         check_spaces(tokenizer, source)
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
