@@ -36,6 +36,7 @@ from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
+from atwu.training.random_state import random_state_name, set_random_state, write_random_state
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.sharding import gathered, shard_model
@@ -278,6 +279,20 @@ class SavingTrainer(Trainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         for each in self.stateful if checkpoint is not None else ():
             each.load(str(checkpoint))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        write_random_state(self._random_state_file(output_dir), self.args.device)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        # A run that continues on another number of processes has no state for some of them.
+        path = self._random_state_file(checkpoint)
+        if path.is_file():
+            set_random_state(path, self.args.device)
+
+    def _random_state_file(self, checkpoint: str) -> Path:
+        return Path(checkpoint) / random_state_name(self.args.process_index, self.args.world_size)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
