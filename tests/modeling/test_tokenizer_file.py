@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from atwu.errors import ModelFileError
 from atwu.modeling.load import load_tokenizer
-from atwu.modeling.tokenizer_file import difference_from_file
+from atwu.modeling.tokenizer_file import difference_from_file, warn_of_rebuilt
 from tests.micro_models import write_micro
 
 TEXT = "Room 1987, it's 20 24\n"
@@ -102,3 +102,16 @@ def test_a_tokenizer_that_differs_from_its_file_without_a_class_is_refused(tmp_p
     )
     with pytest.raises(ModelFileError, match=r"another tokenizer than tokenizer\.json describes"):
         load_tokenizer(str(folder))
+
+
+def test_a_trainer_warns_of_a_rebuilt_tokenizer_that_it_was_given(tmp_path, caplog):
+    from transformers import AutoTokenizer
+
+    write_tokenizer(tmp_path, DIGITS, "GPT2Tokenizer", eos_token="<|endoftext|>")
+    given = AutoTokenizer.from_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        warn_of_rebuilt(given)
+    assert "GPT2Tokenizer does not encode as" in caplog.text
+    caplog.clear()
+    warn_of_rebuilt(load_tokenizer(str(tmp_path)))
+    assert not [record for record in caplog.records if "does not encode as" in record.getMessage()][1:]

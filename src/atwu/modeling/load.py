@@ -21,6 +21,7 @@ from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
+from atwu.modeling.layers import unwrap
 from atwu.modeling.model_checks import (
     check_class,
     check_complete,
@@ -285,6 +286,14 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
             f"ids up to {largest}, the model only {size} embeddings (vocab_size in config.json); use a folder in which both "
             "were saved."
         )
+
+
+def check_objects(model: Any, tokenizer: Any) -> None:
+    """Check a model and a tokenizer that were given as objects, as `check_vocabulary` does those of a folder."""
+    own = unwrap(model)
+    config = getattr(own, "config", None)
+    if tokenizer is not None and hasattr(config, "get_text_config"):
+        check_vocabulary(tokenizer, config, name=getattr(own, "name_or_path", None) or type(own).__name__)
 
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:

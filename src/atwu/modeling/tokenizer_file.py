@@ -71,6 +71,26 @@ def follow_file(tokenizer: Any, source: str, *, revision: str | None = None) -> 
     return plain
 
 
+def warn_of_rebuilt(tokenizer: Any) -> None:
+    """Warn if a tokenizer that was given as an object encodes otherwise than the tokenizer.json of its folder."""
+    from transformers import PreTrainedTokenizerFast
+
+    path = Path(str(getattr(tokenizer, "name_or_path", ""))) / TOKENIZER
+    # Without a class of its own a tokenizer differs only by what the caller changed.
+    if type(tokenizer) is PreTrainedTokenizerFast or not getattr(tokenizer, "is_fast", False) or not path.is_file():
+        return
+    difference = difference_from_file(tokenizer, path)
+    if difference is not None:
+        logger.warning(
+            "warning: the tokenizer of class %s does not encode as %s does (%s); "
+            "PreTrainedTokenizerFast.from_pretrained(%r) does, or pass the model by its name",
+            type(tokenizer).__name__,
+            path,
+            difference,
+            str(path.parent),
+        )
+
+
 def tokenizer_file(source: str, *, revision: str | None = None) -> Path | None:
     """Return the tokenizer.json of a folder or Hub name; None without one."""
     from transformers.utils.hub import cached_file

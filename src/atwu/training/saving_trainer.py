@@ -30,7 +30,9 @@ from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
-from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
+from atwu.modeling.layers import unwrap
+from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
+from atwu.modeling.tokenizer_file import warn_of_rebuilt
 from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish_checkpoint, run_key
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
@@ -64,6 +66,15 @@ class SavingTrainer(Trainer):
     ) -> None:
         self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
+        tokenizer = kwargs.get("processing_class")
+        if self.loaded.source is None and tokenizer is not None:
+            check_objects(self.loaded.model, tokenizer)
+            warn_of_rebuilt(tokenizer)
+        name = getattr(unwrap(self.loaded.model), "name_or_path", None)
+        if name and Path(name).is_dir() and Path(name).resolve() == Path(str(args.output_dir)).resolve():
+            raise ValueError(
+                f"output_dir is {args.output_dir}, the folder of the model, whose files would be replaced; choose another."
+            )
         self.sets: Mapping[str, RowSet] = {}
         self.timing = Timing()
         self.stateful: list[Stateful] = []
