@@ -29,6 +29,7 @@ from atwu.modeling.model_checks import (
     check_generation,
     check_spaces,
     warn_of_epsilon,
+    warn_of_tying,
 )
 from atwu.modeling.model_files import (
     CONFIG,
@@ -240,6 +241,7 @@ def load_model(
     check_finite(model, source)
     check_generation(model, source)
     warn_of_epsilon(model, source)
+    warn_of_tying(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 

@@ -32,6 +32,7 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.layers import unwrap
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
+from atwu.modeling.model_checks import state_tying
 from atwu.modeling.tokenizer_file import warn_of_rebuilt
 from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish_checkpoint, run_key
 from atwu.training.config import TokenTrainingConfig
@@ -229,6 +230,8 @@ class SavingTrainer(Trainer):
             if self.processing_class is not None:
                 set_end_ids(model, self.processing_class)
                 self.processing_class.save_pretrained(folder)
+            if not self.sharded:  # whose parameters are flat or parts
+                state_tying(model)
             with quiet_peft():
                 model.save_pretrained(folder, state_dict=weights)
 
@@ -316,6 +319,7 @@ def load_base_with_adapter(
     model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
     if merge:
         set_end_ids(model, tokenizer)
+        state_tying(model)
         model.save_pretrained(folder)
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
             (folder / name).unlink(missing_ok=True)
