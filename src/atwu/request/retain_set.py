@@ -8,16 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
-from atwu.data.general_rows import common_questions, general_questions
-from atwu.data.row_parsing import is_text
-from atwu.data.schema import Example, Message
+from atwu.data.schema import Example
 from atwu.data.text_similarity import similarities, words_of_text
-from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
+from atwu.training.row_conflicts import row_keys
 
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
 """A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""
@@ -35,7 +31,7 @@ def closest_corpus_rows(
         rows found and left out, by title.
     """
     subjects = names(forget)
-    seen = {key for row in forget for key in _keys(row)}
+    seen = {key for row in forget for key in row_keys(row)}
     about = repeated = 0
     by: Counter[str] = Counter()
     """Words that name a subject, in how many rows."""
@@ -44,10 +40,10 @@ def closest_corpus_rows(
         if named := subjects.intersection(words_of_text(_text(row))):
             about += 1
             by.update(named)
-        elif seen & set(_keys(row)):
+        elif seen & set(row_keys(row)):
             repeated += 1
         else:
-            seen |= set(_keys(row))
+            seen |= set(row_keys(row))
             left.append(row)
     rows: tuple[Example, ...] = ()
     if left:
@@ -62,34 +58,6 @@ def closest_corpus_rows(
     }
 
 
-def check_no_overlap(
-    kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str, option: str = "--retain"
-) -> None:
-    """Check that no retain or holdout row repeats a forget row: the same question or, without a question, the same text.
-
-    Args:
-        kept: retain or holdout rows.
-        gone: forget rows of this or an earlier request.
-        source: name of these rows in errors.
-        why: what errors say about such a row.
-        option: the option that gives these rows.
-
-    Raises:
-        ValueError: a row does; the message names it.
-    """
-    removed = {_keys(row)[0] for row in gone}
-    found = [place for place, row in enumerate(kept, start=1) if _keys(row)[0] in removed]
-    if found:
-        first = kept[found[0] - 1]
-        others = len(found) - 1
-        more = f", like {others} more row{'s' * (others > 1)}" if others else ""
-        how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
-        raise ValueError(
-            f"{source}: row {found[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
-            f"{option}{how}."
-        )
-
-
 def names(rows: Iterable[Example]) -> set[str]:
     """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
     found: set[str] = set()
@@ -101,106 +69,3 @@ def names(rows: Iterable[Example]) -> set[str]:
 
 def _text(row: Example) -> str:
     return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
-
-
-def _keys(row: Example) -> tuple[str, ...]:
-    """Return question and answer of a row without case and punctuation."""
-    asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
-    return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
-
-
-GENERATED_TOKENS = 48
-"""Tokens at which self-generated answers are cut for `--retain-loss kl`, which does not train on their end."""
-FACT_TOKENS = 20
-"""The same for common-knowledge questions, where the first sentence holds the fact."""
-WHOLE_TOKENS = 256
-"""Longest answer in tokens of a row that is trained on: the answer must end by itself, or the model learns a wrong end."""
-LEFT_OUT = "endless, empty, or about a subject of the forget set"
-"""Why a general question gives no row."""
-
-
-def build_retain(
-    generator: TransformersGenerator,
-    forget: Sequence[Example],
-    *,
-    corpus: Sequence[Example] = (),
-    count: int = 200,
-    whole: bool = True,
-    system: str | None = None,
-) -> tuple[tuple[Example, ...], dict[str, int]]:
-    """Build a retain set.
-
-    Args:
-        generator: the original model.
-        corpus: rows to select the closest ones from; their answers are kept.
-        count: rows of the corpus, at most.
-        whole: leave out self-generated answers that do not end, instead of cutting them; cut ones only suit a retain loss
-            that compares with the original model.
-
-    Returns:
-        Rows of the corpus, then answers to the shipped general questions, then those to common-knowledge questions. And the
-        numbers of rows in the set and left out, by title.
-
-    Raises:
-        ValueError: there is no row.
-    """
-    closest, counts = closest_corpus_rows(forget, corpus, count) if corpus else ((), {})
-    longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
-    asked = {"general questions": general_questions("kept"), "common knowledge": common_questions("kept")}
-    how: dict[str, Any] = {"forget": forget, "whole": whole, "system": system}
-    own = [
-        row
-        for (title, questions), tokens in zip(asked.items(), longest, strict=True)
-        for row in self_generated_answers(generator, questions, longest=tokens, progress=title, **how)
-    ]
-    rows = (*closest, *own)
-    if not rows:
-        unused = (
-            f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu retain build --help`)"
-            if corpus
-            else ""
-        )
-        raise ValueError(
-            f"general questions give no retain row (answers are {LEFT_OUT}){unused}; give other rows with --retain or "
-            "--corpus."
-        )
-    return rows, counts | {
-        "self-generated answers to general questions": len(own),
-        f"  left out: {LEFT_OUT}": sum(map(len, asked.values())) - len(own),
-        "retain rows": len(rows),
-    }
-
-
-def self_generated_answers(
-    generator: TransformersGenerator,
-    questions: Sequence[str],
-    *,
-    forget: Sequence[Example],
-    whole: bool = False,
-    longest: int = GENERATED_TOKENS,
-    system: str | None = None,
-    progress: str | None = None,
-) -> tuple[Example, ...]:
-    """Return questions with greedy answers as rows, without those that name a subject of the forget set or have no text.
-
-    Args:
-        whole: only answers that end by themselves.
-        longest: tokens at which answers are cut or dropped.
-    """
-    subjects = names(forget)
-    asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
-    turns = () if system is None else (Message("system", system),)
-    made = generate_all(
-        generator,
-        [Prompt((*turns, Message("user", question))) for question in asked],
-        Decoding(max_new_tokens=longest),
-        store=GenerationStore(),
-        progress=progress,
-    )
-    return tuple(
-        Example.from_qa(question, each.answer)
-        for question, each in zip(asked, made, strict=True)
-        if is_text(each.answer)
-        and subjects.isdisjoint(words_of_text(each.answer))
-        and not (whole and each.tokens == longest)
-    )

@@ -25,6 +25,7 @@ from atwu.data.spool import DiskRows, store_rows
 from atwu.modeling.forward import check_length, position_limit
 from atwu.modeling.layers import text_config, unwrap
 from atwu.training.progress import Say
+from atwu.training.row_conflicts import conflict_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def encode_dataset(
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     examples = add_labels(given, words)
+    notes = (*notes, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
     if not forms:
         encoded = encoder.encode_rows(examples, what=what)
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))

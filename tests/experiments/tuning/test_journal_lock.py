@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,18 @@ from atwu.experiments.tuning.journal_lock import AnnouncedLock
 journal = pytest.importorskip("optuna.storages.journal")
 
 
-def test_waiting_for_a_lock_is_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
     place = str(tmp_path / "search.journal")
     os.symlink(place, f"{place}.lock")
     lock = AnnouncedLock(journal.JournalFileSymlinkLock(place), place, after=0.0)
-    announced = threading.Event()
+    announced: list[str] = []
 
     class Removes(logging.Handler):
         """The other process ends as soon as it was waited for."""
 
         def emit(self, record: logging.LogRecord) -> None:
+            announced.append(record.getMessage())
             os.unlink(f"{place}.lock")
-            announced.set()
 
     logger, handler = logging.getLogger("atwu.experiments.tuning.journal_lock"), Removes()
     logger.addHandler(handler)
@@ -33,8 +32,7 @@ def test_waiting_for_a_lock_is_announced(tmp_path: Path, caplog: pytest.LogCaptu
         assert lock.acquire()
     finally:
         logger.removeHandler(handler)
-    assert announced.is_set()
-    assert f"{place}.lock is held by another command, or was left by one that was killed" in caplog.text
+    assert f"{place}.lock is held by another command, or was left by one that was killed" in announced[0]
     lock.release()
     assert not os.path.lexists(f"{place}.lock")
 
