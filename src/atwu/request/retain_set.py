@@ -8,11 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from atwu.data.schema import Example
+from atwu.data.general_rows import common_questions, general_questions
+from atwu.data.row_parsing import is_text
+from atwu.data.schema import Example, Message
 from atwu.data.text_similarity import similarities, words_of_text
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.training.row_conflicts import row_keys
 
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
@@ -69,3 +74,100 @@ def names(rows: Iterable[Example]) -> set[str]:
 
 def _text(row: Example) -> str:
     return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
+
+
+GENERATED_TOKENS = 48
+"""Tokens at which self-generated answers are cut for `--retain-loss kl`, which does not train on their end."""
+FACT_TOKENS = 20
+"""The same for common-knowledge questions, where the first sentence holds the fact."""
+WHOLE_TOKENS = 256
+"""Longest answer in tokens of a row that is trained on: the answer must end by itself, or the model learns a wrong end."""
+LEFT_OUT = "endless, empty, or about a subject of the forget set"
+"""Why a general question gives no row."""
+
+
+def build_retain(
+    generator: TransformersGenerator,
+    forget: Sequence[Example],
+    *,
+    corpus: Sequence[Example] = (),
+    count: int = 200,
+    whole: bool = True,
+    system: str | None = None,
+) -> tuple[tuple[Example, ...], dict[str, int]]:
+    """Build a retain set.
+
+    Args:
+        generator: the original model.
+        corpus: rows to select the closest ones from; their answers are kept.
+        count: rows of the corpus, at most.
+        whole: leave out self-generated answers that do not end, instead of cutting them; cut ones only suit a retain loss
+            that compares with the original model.
+
+    Returns:
+        Rows of the corpus, then answers to the shipped general questions, then those to common-knowledge questions. And the
+        numbers of rows in the set and left out, by title.
+
+    Raises:
+        ValueError: there is no row.
+    """
+    closest, counts = closest_corpus_rows(forget, corpus, count) if corpus else ((), {})
+    longest = (WHOLE_TOKENS, GENERATED_TOKENS) if whole else (GENERATED_TOKENS, FACT_TOKENS)
+    asked = {"general questions": general_questions("kept"), "common knowledge": common_questions("kept")}
+    how: dict[str, Any] = {"forget": forget, "whole": whole, "system": system}
+    own = [
+        row
+        for (title, questions), tokens in zip(asked.items(), longest, strict=True)
+        for row in self_generated_answers(generator, questions, longest=tokens, progress=title, **how)
+    ]
+    rows = (*closest, *own)
+    if not rows:
+        unused = (
+            f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu retain build --help`)"
+            if corpus
+            else ""
+        )
+        raise ValueError(
+            f"general questions give no retain row (answers are {LEFT_OUT}){unused}; give other rows with --retain or "
+            "--corpus."
+        )
+    return rows, counts | {
+        "self-generated answers to general questions": len(own),
+        f"  left out: {LEFT_OUT}": sum(map(len, asked.values())) - len(own),
+        "retain rows": len(rows),
+    }
+
+
+def self_generated_answers(
+    generator: TransformersGenerator,
+    questions: Sequence[str],
+    *,
+    forget: Sequence[Example],
+    whole: bool = False,
+    longest: int = GENERATED_TOKENS,
+    system: str | None = None,
+    progress: str | None = None,
+) -> tuple[Example, ...]:
+    """Return questions with greedy answers as rows, without those that name a subject of the forget set or have no text.
+
+    Args:
+        whole: only answers that end by themselves.
+        longest: tokens at which answers are cut or dropped.
+    """
+    subjects = names(forget)
+    asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
+    turns = () if system is None else (Message("system", system),)
+    made = generate_all(
+        generator,
+        [Prompt((*turns, Message("user", question))) for question in asked],
+        Decoding(max_new_tokens=longest),
+        store=GenerationStore(),
+        progress=progress,
+    )
+    return tuple(
+        Example.from_qa(question, each.answer)
+        for question, each in zip(asked, made, strict=True)
+        if is_text(each.answer)
+        and subjects.isdisjoint(words_of_text(each.answer))
+        and not (whole and each.tokens == longest)
+    )
