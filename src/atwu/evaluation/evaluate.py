@@ -33,7 +33,7 @@ from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import check_model_name, load_config
+from atwu.modeling.load import check_model_name, check_objects, load_config
 from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 
@@ -110,6 +110,8 @@ def evaluate(
     ):
         if value is not None and not fits:
             raise TypeError(f"{argument} must be {wanted}, got {type(value).__name__}.")
+    if model is not None and not isinstance(model, str | Path):
+        check_objects(model, tokenizer)
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
     judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     if model is None and generator is None:

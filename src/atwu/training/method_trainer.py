@@ -45,7 +45,7 @@ from atwu.training.precompute import (
 )
 from atwu.training.progress import AtStart, Say, logged
 from atwu.training.reference_tables import OriginalModel
-from atwu.training.row_sets import RowsInput, check_lengths, warn_about_rows
+from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import UnlearningRows, unlearning_rows
@@ -144,6 +144,8 @@ class MethodTrainer(TokenTrainer):
             **kwargs,
         )
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
+        if processing_class is None:
+            check_ids(self.loaded.model, *rows.encoded.values())
         if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
         self.rows, self.sets = rows, rows.sets

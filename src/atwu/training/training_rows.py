@@ -15,6 +15,7 @@ from atwu.methods.losses.first_token import JSToRefusalRow, LearnRefusal
 from atwu.methods.losses.representation import REFUSED
 from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig
+from atwu.training.row_conflicts import check_no_overlap
 from atwu.training.row_sets import (
     RowSet,
     RowsInput,
@@ -81,6 +82,13 @@ def unlearning_rows(
     retain_set = None
     if retain is not None and "retain" in recipe.needs:
         retain_set = _retain_rows(retain, config, recipe, tokenizer, encoding)
+    if retain_set is not None:
+        check_no_overlap(
+            _as_written(retain_set),
+            _as_written(forget_set),
+            source=retain_set.source or "retain set",
+            why="is in the forget set, too",
+        )
     closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
     if "refused_questions" in recipe.needs:
@@ -114,6 +122,14 @@ def unlearning_rows(
         refused=refused,
         asked=asked,
     )
+
+
+def _as_written(rows: RowSet) -> Sequence[Example]:
+    """Return the rows as they were given, without their forms; none for rows that were given encoded."""
+    examples = rows.examples or ()
+    if rows.forms is None:
+        return examples
+    return [row for row, form in zip(examples, rows.forms, strict=True) if form == "question"]
 
 
 def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
