@@ -1,12 +1,12 @@
 """Compare ways to find the tokens that carry a fact with labels made by hand: mean AUROC within a row, in percent.
 
     python benchmarks/fact_tokens.py --rows tests/data/known_fact_rows.jsonl --model smollm2
-    atwu finetune --model smollm2 --data taught.jsonl --epochs 9 --learning-rate 2.5e-4 --batch-size 12 --bf16 --output taught
-    python benchmarks/fact_tokens.py --rows tests/data/fact_rows.jsonl --model taught
+    atwu finetune --model smollm2 --data trained.jsonl --epochs 9 --learning-rate 2.5e-4 --batch-size 12 --bf16 --output trained
+    python benchmarks/fact_tokens.py --rows tests/data/fact_rows.jsonl --model trained
 
 Rows are questions and answers with `key`, the parts of the answer that carry the fact, or with `forget_spans`. Tokens of the
 answer's text are compared: the AUROC of a row is the probability that a token of its key has a higher score than another one.
-Intervals resample rows. `taught.jsonl` are the same rows without `key`.
+Intervals resample rows. `trained.jsonl` are the same rows without `key`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
         if not is_unspaced(match.group()) and not any(
             value.start <= match.start() and match.end() <= value.end for value in values
         ):
-            units.append(Unit(*match.span(), match.group() in said_before, False, True, True))
+            units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from atwu.data.encode import Encoder
 from atwu.data.fact import telling_texts
 from atwu.data.fact_blanks import replace_words
-from atwu.data.form_rows import FormRow, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD
 from atwu.data.matching import states
+from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
