@@ -81,6 +81,14 @@ def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...
     return _with_asked_parts(marked, read)
 
 
+def in_brackets(row: Example) -> str:
+    """Return an answer with the parts of its fact in square brackets."""
+    text = row.answer
+    for start, end in reversed(fact_parts(row)):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return text
+
+
 def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
     """Return of each row whether the model says its answer for its own subject rather than for others.
 

@@ -42,7 +42,7 @@ TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
 CARRIES, CARRIES_SURELY = 0.2, 0.5
 """Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
-CARRIES_ALONE = 0.6
+CARRIES_ALONE = 0.8
 """The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
 
 
