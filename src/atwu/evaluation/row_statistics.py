@@ -90,8 +90,8 @@ def difference(first: MeasuredColumn, second: MeasuredColumn, within: Range) -> 
     Args:
         within: smallest and largest possible value of the column.
     """
-    means, _ = _joint_means((first, second))
-    return subtract(*means, within)
+    (one, other), _ = _joint_means((first, second))
+    return subtract(one, other, within)
 
 
 def _joint_means(parts: Sequence[MeasuredColumn]) -> tuple[list[Estimate], int]:
