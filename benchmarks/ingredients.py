@@ -31,8 +31,8 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 from atwu.request.measurement import Reading, general_answers, measure_model, measured_sets
 from atwu.request.related_questions import related_rows
-from atwu.request.row_facts import ModelReader, mark_facts
 from atwu.request.retain_set import build_retain
+from atwu.request.row_facts import ModelReader, mark_facts
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.training.config import UnlearnConfig
 
