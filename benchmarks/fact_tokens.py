@@ -129,7 +129,7 @@ def main() -> None:
         measured = np.asarray(values, dtype=float)
         measured = measured[~np.isnan(measured)]
         mean = Resampler([str(place) for place in range(len(measured))]).mean(measured)
-        low, high = mean.interval((0.0, 100.0)) or (float("nan"), float("nan"))
+        low, high = mean.bounded((0.0, 100.0)).interval() or (float("nan"), float("nan"))
         print(f"| {title} | {mean.value:.1f} | [{low:.1f}, {high:.1f}] | {int((measured < LOW).sum())} |")
 
 

@@ -74,9 +74,7 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     values = [value for value in find_values(row.answer) if _is_whole(value, row.answer)]
     units: list[Unit] = []
     for match in _SIGNS.finditer(row.answer):
-        if not is_unspaced(match.group()) and not any(
-            value.start <= match.start() and match.end() <= value.end for value in values
-        ):
+        if not is_unspaced(match.group()) and _is_more_than(match.span(), values):
             units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
@@ -161,6 +159,12 @@ def _without_function_word(name: Span, answer: str) -> Span:
 def _is_whole(value: Value, answer: str) -> bool:
     """Whether a value is one unit; number words such as "one" and "first" are words."""
     return value.kind in _ADDRESSES or any(char.isdecimal() for char in answer[value.start : value.end])
+
+
+def _is_more_than(span: Span, values: Sequence[Value]) -> bool:
+    """Whether a range has more than a value, and cuts none."""
+    beside = [(value.start, value.end) for value in values if value.start < span[1] and span[0] < value.end]
+    return all(span[0] <= start and end <= span[1] and (start, end) != span for start, end in beside)
 
 
 def _overlaps(span: Span, units: Sequence[Unit]) -> bool:
