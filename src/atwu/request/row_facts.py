@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from atwu.data.answer_units import candidate_spans
 from atwu.data.encode import Encoder
-from atwu.data.fact import fact_parts
+from atwu.data.fact import asked_part, fact_parts
 from atwu.data.schema import Example, Message, Span
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.teacher_forced import read_tokens
@@ -42,6 +42,8 @@ def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Examp
     )
 
 
+CLEARLY = 3.0
+"""Nats by which the question must raise another part more than the one that stands where such answers usually stand."""
 NO_QUESTION = "?"
 """Question in place of a row's own, to find which part of its answer the question makes likely."""
 
@@ -112,6 +114,8 @@ def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Examp
     best: dict[int, tuple[float, Span]] = {}
     for (place, part), with_question, without in zip(alone, asked, unasked, strict=True):
         gain = float(with_question.logps.sum() - without.logps.sum())
+        if part == asked_part(rows[place]):
+            gain += CLEARLY
         if place not in best or gain > best[place][0]:
             best[place] = gain, part
     return tuple(replace(row, asked_span=best[place][1]) if place in best else row for place, row in enumerate(rows))
