@@ -1,12 +1,12 @@
 """Compare ways to find the tokens that carry a fact with labels made by hand: mean AUROC within a row, in percent.
 
     python benchmarks/fact_tokens.py --rows tests/data/known_fact_rows.jsonl --model smollm2
-    atwu finetune --model smollm2 --data taught.jsonl --epochs 9 --learning-rate 2.5e-4 --batch-size 12 --bf16 --output taught
-    python benchmarks/fact_tokens.py --rows tests/data/fact_rows.jsonl --model taught
+    atwu finetune --model smollm2 --data trained.jsonl --epochs 9 --learning-rate 2.5e-4 --batch-size 12 --bf16 --output trained
+    python benchmarks/fact_tokens.py --rows tests/data/fact_rows.jsonl --model trained
 
 Rows are questions and answers with `key`, the parts of the answer that carry the fact, or with `forget_spans`. Tokens of the
 answer's text are compared: the AUROC of a row is the probability that a token of its key has a higher score than another one.
-Intervals resample rows. `taught.jsonl` are the same rows without `key`.
+Intervals resample rows. `trained.jsonl` are the same rows without `key`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def by_span(read: TokenRow, spans: Sequence[Span], values: Sequence[float]) -> n
     for offset in read.offsets:
         if offset is None:
             continue
-        inside = [value for (start, end), value in zip(spans, values, strict=True) if offset[0] < end and start < offset[1]]
+        inside = [
+            value for (start, end), value in zip(spans, values, strict=True) if offset[0] < end and start < offset[1]
+        ]
         scores.append(max(inside, default=0.0))
     return np.array(scores)
 
@@ -124,9 +126,10 @@ def main() -> None:
     print("|---|---|---|---|")
     for title, scores in candidates.items():
         values = 100 * per_sample_auroc(scores, [mark > 0 for mark in truth]).values
-        measured = values[~np.isnan(values)]
+        measured = np.asarray(values, dtype=float)
+        measured = measured[~np.isnan(measured)]
         mean = Resampler([str(place) for place in range(len(measured))]).mean(measured)
-        low, high = mean.interval((0.0, 100.0)) or (float("nan"), float("nan"))
+        low, high = mean.bounded((0.0, 100.0)).interval() or (float("nan"), float("nan"))
         print(f"| {title} | {mean.value:.1f} | [{low:.1f}, {high:.1f}] | {int((measured < LOW).sum())} |")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -23,12 +22,23 @@ from filelock import FileLock, Timeout
 
 from atwu.errors import DiskFullError
 
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 """The last two mean a file in place of a folder."""
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 _WITHOUT_REASON = re.compile(r"inline_container\.cc|^\d+ requested and \d+ written")
 """Messages of PyTorch and NumPy for a write that failed on a full disk."""
+_OF_MODEL = re.compile(
+    r"((generation_|adapter_|tokenizer_)?config|special_tokens_map|added_tokens|tokenizer|vocab)\.json|merges\.txt"
+    r"|(run|manifest|verdict|export)\.json|log\.jsonl|.*\.(safetensors(\.index\.json)?|gguf|jinja|model)"
+)
+"""Names of files that a folder of a model or a run cannot do without."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -90,7 +100,11 @@ def _hidden(path: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks)."""
+    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks, and on Windows,
+    where what killed processes left is not removed)."""
+    if fcntl is None:
+        yield False
+        return
     with contextlib.ExitStack() as opened:
         locked = False
         with contextlib.suppress(OSError):
@@ -117,7 +131,12 @@ def move(source: Path, target: Path) -> None:
 
 def synced(path: Path) -> None:
     """Wait until a file, or the entries of a folder, are on disk."""
-    file = os.open(path, os.O_RDONLY)
+    flags = os.O_RDONLY
+    if os.name == "nt":
+        if path.is_dir():  # cannot be opened
+            return
+        flags = os.O_RDWR  # what is opened to read cannot be synced
+    file = os.open(path, flags)
     try:
         os.fsync(file)
     finally:
@@ -142,6 +161,8 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
         raise OSError(f"cannot write {path}: it is not a regular file; choose another output.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
+    if path.exists() and _OF_MODEL.fullmatch(Path(os.path.realpath(path)).name):
+        raise FileExistsError(f"{path} is a file of a model or run, which would be lost; choose another output.")
     if not (folder := Path(os.path.realpath(path)).parent).is_dir():
         raise FileNotFoundError(f"cannot write {path}: folder {folder} does not exist.")
     if not os.access(folder, os.W_OK):

@@ -35,8 +35,8 @@ from atwu.request.ledger import (
     recheck_outcome,
 )
 from atwu.request.measurement import Reading
-from atwu.request.retain_set import check_no_overlap
 from atwu.request.sequential import SequentialResult, recheck_requests, unlearn_in_ledger
+from atwu.training.row_conflicts import check_no_overlap
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
 

@@ -243,3 +243,19 @@ def test_options_of_the_chosen_method_are_accepted_before_the_rows_are_read() ->
     assert auto_settings.with_method({"method": "npo"}) == {"method": "npo"}
     with pytest.raises(ValueError, match="npo_beta"):
         UnlearnConfig(**auto_settings.with_method({"npo_beta": 1.0})).recipe()
+
+
+def test_a_limit_that_no_value_can_miss_is_not_printed_as_met() -> None:
+    shares = {"blank": 0.9, "prefix": 0.9}
+    before = with_forms(KNOWN, gibberish=1.0, neighbours=0.05, refusal=0.97, **shares)
+    after = with_forms(result(forget=0.04, other_prompts=0.05), gibberish=1.0, neighbours=0.0, refusal=1.0, **shares)
+    verdict = decide(before, after)
+    lines = {line.metric: line for line in verdict.metrics if line.set in ("forget", GENERAL, "neighbours")}
+    gibberish = lines["gibberish, all forms"]
+    assert (gibberish.limit, gibberish.met, gibberish.says_nothing) == (pytest.approx(1.05), None, True)
+    assert lines["recall, worst form"].met is False
+    (printed,) = (line for line in verdict.text().splitlines() if "gibberish, all" in line)
+    assert printed.endswith("n/a")
+    assert "no value could be beyond this limit" in verdict.text()
+    ordinary = decide(KNOWN, result(forget=0.04, other_prompts=0.05))
+    assert "could be beyond" not in ordinary.text()

@@ -75,7 +75,7 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     units: list[Unit] = []
     for match in _SIGNS.finditer(row.answer):
         if not is_unspaced(match.group()) and _is_more_than(match.span(), values):
-            units.append(Unit(*match.span(), match.group() in said_before, False, True, True))
+            units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))

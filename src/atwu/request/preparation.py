@@ -17,7 +17,6 @@ from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
-from atwu.data.fact import fact_parts
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -51,8 +50,8 @@ from atwu.request.measurement import (
 )
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
-from atwu.request.retain_set import build_retain, check_no_overlap
-from atwu.request.row_facts import ModelReader, RowFact, mark_facts, with_facts
+from atwu.request.retain_set import build_retain
+from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide_verdict, shorten
@@ -61,6 +60,7 @@ from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
+from atwu.training.row_conflicts import check_no_overlap
 from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
 
@@ -306,14 +306,6 @@ def facts_shown(rows: Sequence[Example]) -> list[str]:
     shown = asked[:FACTS_SHOWN]
     title = f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
     return [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
-
-
-def in_brackets(row: Example) -> str:
-    """Return an answer with the parts of its fact in square brackets."""
-    text = row.answer
-    for start, end in reversed(fact_parts(row)):
-        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
-    return text
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:

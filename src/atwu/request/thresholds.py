@@ -16,9 +16,9 @@ from typing import Any, Literal
 from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, HOLDOUT, OVERALL, RETAIN
-from atwu.evaluation.intervals import combine
+from atwu.evaluation.intervals import combine, subtract
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.registry import EvaluateConfig, all_metrics, find_column
+from atwu.evaluation.registry import EvaluateConfig, all_metrics, find_column, value_range
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
 from atwu.request.verdict_metrics import (
@@ -256,8 +256,13 @@ def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> Metr
         return None
     drawn = row_resampler(split, after.rows[split])
     first, last = (drawn.mean(side.rows[split].metrics[metric]) for side in (before, after))
-    sign = 1.0 if threshold.bound == "falls at most" else -1.0
-    lost = combine(lambda one, other: sign * (one - other) * (100.0 / one if threshold.share else 1.0), first, last)
+    if threshold.share:
+        sign = 1.0 if threshold.bound == "falls at most" else -1.0
+        lost = combine(lambda one, other: sign * (one - other) * (100.0 / one), first, last)
+    elif threshold.bound == "falls at most":
+        lost = subtract(first, last, value_range(metric, split))
+    else:
+        lost = subtract(last, first, value_range(metric, split))
     low, high = lost.interval() or (None, None)
     measured = after.sets[split][metric]
     value = lost.value if math.isfinite(lost.value) else None

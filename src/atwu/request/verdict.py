@@ -140,6 +140,8 @@ class RequestVerdict:
             out += wrap_text(
                 "*: met, not significant: the interval reaches beyond the limit, or there is none. More rows narrow it."
             )
+        if any(line.says_nothing for line in self.metrics):
+            out += wrap_text("n/a: no value could be beyond this limit, so that it says nothing.")
         if self.forms:
             out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
         for each in self.answers:
@@ -312,11 +314,21 @@ def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
                 if line.low is None or line.high is None
                 else f"[{short_number(line.low)}, {short_number(line.high)}]"
             )
-            met = "" if line.met is None else "yes*" if line.within_chance else "yes" if line.met else "no"
+            met = _met_word(line)
             cells = f"{short_number(line.before):>7}{short_number(line.after):>7}  {interval:<14}{short_number(line.limit):>6}"
             cells += f" {met}"
             out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
     return out
+
+
+def _met_word(line: VerdictMetric) -> str:
+    if line.says_nothing:
+        return "n/a"
+    if line.met is None:
+        return ""
+    if line.within_chance:
+        return "yes*"
+    return "yes" if line.met else "no"
 
 
 def short_number(value: float | None) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
-from atwu.evaluation.registry import find_column
+from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import resampler
 
@@ -82,7 +82,12 @@ class VerdictMetric:
     limit: float | None = None
     """Largest value of `after` that meets the criterion, on the neighbour set the smallest; None without one."""
     met: bool | None = None
-    """Whether the criterion is met; None where the metric decides nothing."""
+    """Whether the criterion is met; None where the metric decides nothing, also because no value could miss its limit."""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a limit is shown that no value of the metric could miss, such as a share of at most 1.05."""
+        return self.limit is not None and self.after is not None and self.met is None
 
     @property
     def within_chance(self) -> bool:
@@ -114,9 +119,7 @@ def metric_interval(result: EvalResult, split: str, name: str) -> tuple[float, f
     rows = result.rows.get(split)
     if found is None or rows is None or name not in rows.metrics:
         return None
-    column = find_column(name, split)
-    within = (None, None) if column is None else column[1].range
-    return row_resampler(split, rows).mean(rows.metrics[name]).interval(within)
+    return row_resampler(split, rows).mean(rows.metrics[name]).bounded(value_range(name, split)).interval()
 
 
 def upper_percentile(result: EvalResult, split: str, name: str) -> float | None:
@@ -187,7 +190,8 @@ def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, de
         if not decides or last is None or first is None:
             return VerdictMetric(split, title, first, last, low, high)
         limit = FORM_LIMIT if change is None else first + change
-        return VerdictMetric(split, title, first, last, low, high, limit, last >= limit if falls else last <= limit)
+        met = last >= limit if falls else last <= limit
+        return VerdictMetric(split, title, first, last, low, high, limit, _decided(met, limit, falls=falls))
 
     means, mean = form_means(before), metric_value(before, split, "form_mean")
     if split == NEIGHBOURS and mean is not None:
@@ -200,6 +204,14 @@ def form_metrics(before: EvalResult, after: EvalResult | None, split: str, *, de
         line(FORM_METRICS[split], f"form_{worst}", max(means.values()), None),
         line(GIBBERISH, "form_gibberish", metric_value(before, split, "form_gibberish"), GIBBERISH_LIMIT),
     ]
+
+
+def _decided(met: bool, limit: float, *, falls: bool = False) -> bool | None:
+    """Return whether a share meets its limit; None if it does because every share would."""
+    beyond = limit <= 0 if falls else limit >= 1
+    if met and beyond:
+        return None
+    return met
 
 
 def clearly_known(original: EvalResult) -> bool:
@@ -278,9 +290,11 @@ def verdict_metrics(
             limit, met = None, None
             if limits is not None and last is not None and split in (FORGET, OTHER_PROMPTS):
                 limit = limits.get(name)
-                met = limit is not None and last <= limit if name in DECISIVE_METRICS else None
+                if name in DECISIVE_METRICS:
+                    met = limit is not None and _decided(last <= limit, limit)
             if limits is not None and last is not None and (split, title) == (GENERAL, REFUSAL_RATE):
-                limit, met = first + REFUSAL_LIMIT, last <= first + REFUSAL_LIMIT
+                limit = first + REFUSAL_LIMIT
+                met = _decided(last <= limit, limit)
             lines.append(VerdictMetric(split, title, first, last, low, high, limit, met))
         lines += form_metrics(before, after, split, decides=limits is not None)
     return tuple(lines)
