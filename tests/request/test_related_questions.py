@@ -18,14 +18,16 @@ from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling import name_neighbours
-from atwu.modeling.name_neighbours import mixed_names, name_states, names_by_kind, nearest_names
+from atwu.modeling.name_neighbours import NameNeighbours, mixed_names, name_states, names_by_kind, unit_length
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related
 from atwu.request.related_questions import RelatedQuestion, related_rows, states_any
 from tests.micro_models import write_micro
 
-UNUSED: Any = SimpleNamespace(generator=SimpleNamespace(model=None, tokenizer=None))
+UNREAD = NameNeighbours(None, None)
+"""Names by the hidden states of the fixture `nearest`."""
+UNUSED: Any = SimpleNamespace(generator=SimpleNamespace(model=None, tokenizer=None), neighbours=UNREAD)
 """A reader that reads nothing: what the model would say is given."""
 ROWS = (
     Example.from_qa("What is the capital of France?", "The capital of France is Paris.", subject="France"),
@@ -71,7 +73,7 @@ def numbered(question: str) -> str:
 
 
 def test_names_are_replaced_by_names_of_the_closest_kind_and_the_next_ones_in_turn(nearest: None) -> None:
-    train, measure = related.related_questions(None, None, ROWS)
+    train, measure = related.related_questions(UNREAD, ROWS)
     kinds = names_by_kind()
     first, second = train[: related.NAMES_PER_ROW], train[related.NAMES_PER_ROW :]
     assert all(asked.question == f"What is the capital of {asked.name}?" for asked in first)
@@ -88,7 +90,7 @@ def test_names_are_replaced_by_names_of_the_closest_kind_and_the_next_ones_in_tu
 
 def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
     garment = Example.from_qa("What is the Parisian hat called?", "It is called beret.", subject="Paris")
-    questions = related.related_questions(None, None, (garment,))[0]
+    questions = related.related_questions(UNREAD, (garment,))[0]
     assert questions  # "Parisian" is a name of its own
     assert not any(
         "Parisian" in asked.question or "ian hat" in asked.question.replace(f"{asked.name} hat", "")
@@ -216,12 +218,10 @@ def test_an_answer_states_a_fact_by_its_asked_part_names_values_or_aliases(answe
 
 
 def test_names_of_earlier_requests_are_not_asked_about(nearest: None) -> None:
-    trained, measured = related.related_questions(None, None, ROWS)
+    trained, measured = related.related_questions(UNREAD, ROWS)
     gone = min(asked.name for asked in (*trained, *measured))
     earlier = (Example.from_qa(f"Where is {gone}?", "Far from here."),)
-    later = [
-        asked.name for several in related.related_questions(None, None, ROWS, earlier=earlier) for asked in several
-    ]
+    later = [asked.name for several in related.related_questions(UNREAD, ROWS, earlier=earlier) for asked in several]
     assert later
     assert gone not in later
 
@@ -241,7 +241,7 @@ def test_only_questions_that_the_model_knows_are_measured(
 
     known = {
         asked.question.lower().rstrip("?"): numbered(asked.question)
-        for asked in related.related_questions(None, None, ROWS)[1]
+        for asked in related.related_questions(UNREAD, ROWS)[1]
     }
     monkeypatch.setattr(related, "generate_all", generated)
     rows = related_rows(UNUSED, ROWS).neighbours
@@ -272,22 +272,22 @@ def test_rows_without_a_name_have_no_related_questions(nearest: None, answering:
 
 
 def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only(kind: str) -> None:
-        names = names_by_kind()[kind]
+    def only(kind: str, name: str) -> None:
+        alike = {name, *names_by_kind()[kind]}
         monkeypatch.setattr(
             name_neighbours,
             "name_states",
-            lambda _, __, texts: torch.tensor([[float(n in names or n == texts[0])] for n in texts]),
+            lambda _, __, texts: torch.tensor([[float(text in alike)] for text in texts]),
         )
 
     def questions(row: Example) -> list[str]:
-        asked: Sequence[RelatedQuestion] = related.related_questions(None, None, (row,))[0]
+        asked: Sequence[RelatedQuestion] = related.related_questions(NameNeighbours(None, None), (row,))[0]
         return [each.question for each in asked]
 
-    only("countries")
+    only("countries", "the United States")
     row = Example.from_qa("What is the capital of the United States?", "It is Washington.")
     assert "What is the capital of Canada?" in questions(row)
-    only("nationalities")
+    only("nationalities", "the French")
     row = Example.from_qa("Who was the French emperor at Waterloo?", "It was Napoleon.")
     assert "Who was the German emperor at Waterloo?" in questions(row)
 
@@ -295,17 +295,19 @@ def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: 
 def test_the_closest_kind_comes_first_and_in_it_the_closest_names(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = names_by_kind()
     first, second = kinds["cities"][5], kinds["cities"][2]
-    near = {"Kelbury": 1.0, first: 0.9, second: 0.8}
+    aside = {"Kelbury": 0.0, first: 0.0, second: 0.2}
 
     def states(model: object, tokenizer: object, texts: list[str]) -> torch.Tensor:
-        return torch.tensor([[near.get(text, 0.5 if text in kinds["cities"] else 0.1)] for text in texts])
+        return torch.tensor(
+            [[1.0, aside.get(text, 0.6)] if text in ("Kelbury", *kinds["cities"]) else [-1.0, 0.0] for text in texts]
+        )
 
     monkeypatch.setattr(name_neighbours, "name_states", states)
-    (ranked,) = nearest_names(None, None, ["Kelbury", "Kelbury"]).values()
+    (ranked,) = NameNeighbours(None, None).nearest(["Kelbury", "Kelbury"]).values()
     assert ranked[0][:2] == [first, second]
     assert sorted(ranked[0]) == sorted(kinds["cities"])
     assert len(ranked) == len(kinds)
-    assert nearest_names(None, None, []) == {}
+    assert NameNeighbours(None, None).nearest([]) == {}
 
 
 def test_mixed_names_are_of_three_kinds_from_close_to_far() -> None:
@@ -328,8 +330,24 @@ def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
     assert not any(text.lstrip().startswith(("Paris", "Lyon")) for text in read)
 
 
-def test_states_of_a_model_have_length_one() -> None:
+def test_shipped_names_are_read_once() -> None:
     tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=270)
-    states = name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"])
+    texts: list[str] = []
+
+    def recording(text: str, **how: object) -> object:
+        texts.append(text)
+        return tokenizer(text, **how)
+
+    neighbours = NameNeighbours(scratch_model("micro"), recording)
+    first = neighbours.nearest(["Kelbury", "Mirrow"])
+    shipped = len(texts) - 2
+    assert shipped == sum(map(len, names_by_kind().values()))
+    assert neighbours.nearest(["Mirrow"]) == {"Mirrow": first["Mirrow"]}  # whatever is asked with it
+    assert len(texts) == shipped + 3
+
+
+def test_directions_have_length_one() -> None:
+    tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=270)
+    states = unit_length(name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"]))
     assert states.shape[0] == 3
     torch.testing.assert_close(states.norm(dim=1), torch.ones(3))
