@@ -125,8 +125,8 @@ def main() -> None:
     print(f"| score | AUROC | 95 % interval | rows below {LOW / 100:g} |")
     print("|---|---|---|---|")
     for title, scores in candidates.items():
-        values = 100 * per_sample_auroc(scores, [mark > 0 for mark in truth]).values
-        measured = np.asarray(values, dtype=float)
+        values = per_sample_auroc(scores, [mark > 0 for mark in truth]).values
+        measured = 100 * np.asarray(values, dtype=float)
         measured = measured[~np.isnan(measured)]
         mean = Resampler([str(place) for place in range(len(measured))]).mean(measured)
         low, high = mean.bounded((0.0, 100.0)).interval() or (float("nan"), float("nan"))
