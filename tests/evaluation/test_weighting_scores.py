@@ -171,7 +171,7 @@ def world():
     return scratch_model("micro").eval(), tokenizer, benchmark.forget[:12], benchmark.retain[:16]
 
 
-@pytest.mark.parametrize("name", ["model_difference", "rarity", "logprob_mask", "key_token_model"])
+@pytest.mark.parametrize("name", ["model_difference", "rarity", "logprob_mask", "word_rarity"])
 def test_fixed_scores_on_the_original_model_equal_those_of_training(world, name, tmp_path):
     model, tokenizer, forget, retain = world
     two = AuxiliaryModels(*(str(tmp_path / which) for which in ("forget", "retain")))

@@ -78,7 +78,7 @@ class TokensCommand(ReadsRows):
         False,
     )
     retain: str | None = rows_option(
-        "Retain rows, required by rarity, word_rarity, rare_nouns, key_token_model and ngram_difference.", None
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
     overwrite: bool = cli_option("Replace --html if it exists.", False)

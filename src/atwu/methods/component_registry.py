@@ -50,7 +50,6 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     "rarity": precomputed.Rarity,
     "word_rarity": precomputed.WordRarity,
     "rare_nouns": precomputed.RareNouns,
-    "key_token_model": precomputed.KeyTokenModel,
     "key_tokens": precomputed.KeyTokenWeights,
     "labels": precomputed.Labels,
     "scorer": learned.LearnedScores,
