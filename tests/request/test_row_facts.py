@@ -19,7 +19,7 @@ from atwu.modeling.name_neighbours import names_by_kind
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.preparation import facts_shown
 from atwu.request.row_facts import (
-    NO_QUESTION,
+    OTHER_QUESTION,
     ModelReader,
     RowFact,
     alternatives_of,
@@ -117,19 +117,19 @@ def test_the_asked_part_is_the_one_that_the_question_raises(raised: str, asked: 
 
     def logp(row: Example, word: str) -> float:
         own = -0.5 if word == "2011" else -9.0
-        return own - 4.0 * (word == raised and row.question == NO_QUESTION)
+        return own - 4.0 * (word == raised and row.question == OTHER_QUESTION)
 
     read = reader(logp)
     (row,) = mark_facts([HOLT], read)
     assert parts_of(row) == ["2011", "arson"]
     assert asked_of(row) == asked
     alone = {(each.question, each.answer) for each in read.rows if each.answer in ("2011", "arson")}
-    assert alone == {(question, part) for question in (HOLT.question, NO_QUESTION) for part in ("2011", "arson")}
+    assert alone == {(question, part) for question in (HOLT.question, OTHER_QUESTION) for part in ("2011", "arson")}
 
 
 def test_a_labelled_row_of_several_parts_gets_its_asked_part_and_keeps_a_given_one() -> None:
     def logp(row: Example, word: str) -> float:
-        return -4.0 * (row.question == NO_QUESTION and word == "arson")
+        return -4.0 * (row.question == OTHER_QUESTION and word == "arson")
 
     labelled = replace(HOLT, forget_spans=spans_of(HOLT, "2011", "arson"))
     assert asked_of(mark_facts([labelled], reader(logp))[0]) == "arson"

@@ -21,7 +21,7 @@ from atwu.data.values import Value, find_values
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
-RARE = 5.0
+RARE_WORD = 5.0
 """Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
 "known" (5.4) or "place" (5.6)."""
 STEM, ENDING = 4, 3
@@ -58,7 +58,7 @@ class Unit:
     content: bool
     """Whether it is more than a function word."""
     rare: bool
-    """Whether it is a value, a name inside a sentence, or a word below `RARE`."""
+    """Whether it is a value, a name inside a sentence, or a word below `RARE_WORD`."""
 
     @property
     def span(self) -> Span:
@@ -186,7 +186,7 @@ def _word_units(
         name = word.capital and inside_sentence
         content = frequency < FUNCTION_WORD or name
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
-        rare = name or frequency < RARE or is_caseless(word.text)
+        rare = name or frequency < RARE_WORD or is_caseless(word.text)
         yield Unit(word.start, word.end, asked, inflected, content, content and rare)
 
 

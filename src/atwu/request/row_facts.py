@@ -44,7 +44,7 @@ def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Examp
 
 CLEARLY = 3.0
 """Nats by which the question must raise another part more than the one that stands where such answers usually stand."""
-NO_QUESTION = "?"
+OTHER_QUESTION = "?"
 """Question in place of a row's own, to find which part of its answer the question makes likely."""
 
 
@@ -110,7 +110,7 @@ def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Examp
         for part in parts
     ]
     asked = read([_answered_by(rows[place], part) for place, part in alone])
-    unasked = read([_answered_by(rows[place], part, question=NO_QUESTION) for place, part in alone])
+    unasked = read([_answered_by(rows[place], part, question=OTHER_QUESTION) for place, part in alone])
     best: dict[int, tuple[float, Span]] = {}
     for (place, part), with_question, without in zip(alone, asked, unasked, strict=True):
         gain = float(with_question.logps.sum() - without.logps.sum())

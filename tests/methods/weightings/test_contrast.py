@@ -21,7 +21,7 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import NAMES_PER_ROW, TOLD_APART, TokenLogps, contrast, fact_spans
+from atwu.methods.weightings.contrast import OTHER_NAMES, TOLD_APART, TokenLogps, contrast, fact_spans
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.row_facts import ModelReader
 
@@ -93,8 +93,8 @@ def test_names_are_averaged_by_their_probability() -> None:
 
 def test_only_the_closest_names_are_read() -> None:
     read = Words()
-    contrast([FRANCE], read, names={"France": [f"Land {number}" for number in range(NAMES_PER_ROW + 5)]})
-    assert len(read.rows) == 1 + NAMES_PER_ROW
+    contrast([FRANCE], read, names={"France": [f"Land {number}" for number in range(OTHER_NAMES + 5)]})
+    assert len(read.rows) == 1 + OTHER_NAMES
 
 
 def test_likelier_words_have_no_evidence() -> None:
