@@ -21,7 +21,7 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import OTHER_NAMES, TOLD_APART, TokenLogps, contrast, fact_spans
+from atwu.methods.weightings.contrast import OTHER_NAMES, TOLD_APART, TokenLogps, contrast, fact_spans, unit_weights
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.row_facts import ModelReader
 
@@ -207,6 +207,28 @@ def test_a_frequent_word_needs_much_evidence() -> None:
     assert [row.answer[start:end] for start, end in candidate_spans(row)] == ["Orla Venn"]
     assert kept(row, father=5.0, Orla=5.0) == ["father", "Orla Venn"]
     assert kept(row, father=2.0, Orla=5.0) == ["Orla Venn"]
+
+
+def weights_of(row: Example, **nats: float) -> dict[str, float]:
+    spans, weights = unit_weights(row, evidence_for(row, **nats))
+    return {row.answer[start:end]: float(weight) for (start, end), weight in zip(spans, weights, strict=True) if weight}
+
+
+def test_a_weight_is_half_of_the_mark_and_half_of_the_share_of_evidence() -> None:
+    assert weights_of(BERG, multiple=4.0, sclerosis=1.0, diagnosed=0.4, has=4.0, Berg=4.0) == {
+        "multiple": 1.0,
+        "sclerosis": 0.5 + 0.125,
+        "diagnosed": 0.05,  # not marked
+        "2019": 0.5,
+    }
+    labelled = replace(BERG, forget_spans=((10, 13),))
+    assert weights_of(labelled, multiple=4.0, sclerosis=1.0) == {"has": 0.5, "multiple": 0.5, "sclerosis": 0.125}
+
+
+def test_little_evidence_is_not_scaled_up() -> None:
+    """Where the model tells no subjects apart, the largest evidence is noise."""
+    assert weights_of(FRANCE, Paris=0.02) == {"Paris": 0.51}
+    assert weights_of(FRANCE) == {"Paris": 0.5}
 
 
 def test_a_model_that_memorized_its_rows_tells_towns_from_what_all_rows_say() -> None:
