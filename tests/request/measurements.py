@@ -24,9 +24,7 @@ def few_measurements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measurement, "fact_askings", without_forms)
         patch.setattr(measurement, "STATE_FORMS", ("question",))
-        patch.setattr(
-            preparation, "related_rows", lambda _, rows, **__: RelatedRows((), (), tuple(() for _ in rows))
-        )
+        patch.setattr(preparation, "related_rows", lambda _, rows, **__: RelatedRows((), (), tuple(() for _ in rows)))
         for module, questions in ((measurement, 2), (retain_set, 40)):
             patch.setattr(module, "general_questions", lambda kind, count=questions: general_questions(kind)[:count])
             patch.setattr(module, "common_questions", lambda kind: ("What is the capital of Italy?",))

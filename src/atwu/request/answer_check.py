@@ -138,4 +138,3 @@ class AnswerCheck:
         start = time.monotonic()
         answerer(generator, system=self.encoder.system)([asking.prompt for asking in few])
         return (time.monotonic() - start) / len(few) * len(self.askings) / 2
-

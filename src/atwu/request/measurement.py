@@ -34,8 +34,10 @@ from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEX
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-GOAL_METRICS = ("memorization", "key_tokens")
-"""Metrics that the training goals and later requests need; they take no answers."""
+LOSS_METRICS = ("memorization",)
+"""Metrics that tell the loss on rows."""
+GOAL_METRICS = (*LOSS_METRICS, "key_tokens")
+"""Metrics that the training goals need; they take no answers."""
 STATE_FORMS = ("question", "blank", "complete", "prefix", "continuation")
 """Forms in which a model is asked in other states than as saved: fewer, since each state takes as long again."""
 
@@ -116,7 +118,13 @@ def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
 
 
 def measure_model(
-    model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]], reading: Reading, *, name: str
+    model: Any,
+    tokenizer: Any,
+    sets: Mapping[str, Sequence[Example]],
+    reading: Reading,
+    *,
+    name: str,
+    metrics: Sequence[str] = GOAL_METRICS,
 ) -> EvalResult:
     """Read how likely a model finds the rows of these sets.
 
@@ -130,7 +138,7 @@ def measure_model(
         forget=sets.get(FORGET, ()),
         retain=sets.get(RETAIN, ()),
         extra_retain=further,
-        metrics=GOAL_METRICS,
+        metrics=metrics,
         config=EvaluateConfig(**asdict(reading)),
         store=GenerationStore(),
         name=name,
@@ -192,4 +200,8 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
-    return (*items, "other languages, questions that do not name the subject", "samples, further training (atwu evidence)")
+    return (
+        *items,
+        "other languages, questions that do not name the subject",
+        "samples, further training (atwu evidence)",
+    )

@@ -273,7 +273,9 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours)
-    return PreparedRequest(files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows))
+    return PreparedRequest(
+        files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows)
+    )
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:

@@ -31,7 +31,7 @@ from atwu.request.ledger import (
     recheck_outcome,
     rows_file,
 )
-from atwu.request.measurement import MAX_ROWS, Reading, fact_askings, measure_model
+from atwu.request.measurement import LOSS_METRICS, MAX_ROWS, Reading, fact_askings, measure_model
 from atwu.request.preparation import after_loading
 from atwu.request.request_folder import RequestFolder, RowsUsed, utc_now
 from atwu.request.row_facts import RowFact, with_facts
@@ -229,11 +229,9 @@ def recheck_requests(
     return tuple(checks)
 
 
-def general_probability(
-    model: Any, tokenizer: Any, general: Sequence[Example], reading: Reading
-) -> float | None:
+def general_probability(model: Any, tokenizer: Any, general: Sequence[Example], reading: Reading) -> float | None:
     """Return the probability of the original answers to general questions; None without any."""
     if not general:
         return None
-    kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now")
+    kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=LOSS_METRICS)
     return metric_value(kept, GENERAL, "probability")

@@ -118,7 +118,7 @@ def unlearn(
             auto_memory=auto_memory,
             holdout=holdout if isinstance(holdout, str) else load_rows(holdout, columns=columns).source,
             max_retain_increase=max_retain_increase,
-                about=about,
+            about=about,
         ),
         overwrite=overwrite,
         say=say,

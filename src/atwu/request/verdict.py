@@ -59,9 +59,9 @@ def rule(max_retain_increase: float) -> str:
     """Return the rule for *forgotten* in one sentence."""
     return (
         f"Forgotten means: at most {STATING_LIMIT:.0%} of all answers about the facts state one, no fact is stated when its "
-        f"own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} points, "
-        f"refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the loss on "
-        f"retained data rose by at most {max_retain_increase:g} nats/token."
+        f"own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
+        f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
+        f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
     ).replace("2%", "2 %")
 
 
@@ -276,7 +276,9 @@ def cost_criteria(
     if math.isnan(increase):
         sentence = "The loss on retained data is not a number any more."
     else:
-        sentence = f"The loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
+        sentence = (
+            f"The loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
+        )
     criteria.append(
         Criterion(
             "retain loss increase",
@@ -323,7 +325,8 @@ def _nothing(before: FactTable, sentence: str, *, changed: bool) -> RequestVerdi
     count = before.select(set=FORGET).count()
     reason = (
         f"The original model does not know these facts: {count.answers_stating} of {_number(count.answers, 'answer')} about "
-        f"{_number(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own question."
+        f"{_number(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
+        "question."
     )
     if not changed:
         reason += " Nothing was changed and nothing was written."
