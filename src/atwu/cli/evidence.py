@@ -15,9 +15,9 @@ from atwu.errors import UsageError
 class EvidenceCommand:
     """Write the evidence of an unlearning request as an HTML page and a JSON file.
 
-    The model is asked for every fact again: as saved, sampled, with rounded weights, after fine-tuning on half of the facts and on
-    unrelated rows, and pushed back along one direction, beside facts that it never knew. The page also has the request, the
-    training run, hashes and limitations.
+    The model is asked for every fact again: as saved, sampled, with rounded weights, after fine-tuning on half of the facts
+    and on unrelated rows, and pushed back along one direction, beside facts that it never knew. The page also has the
+    request, the training run, hashes and limitations.
 
     Example: atwu evidence unlearned --output evidence.html
     """

@@ -12,7 +12,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.facts.askings import Asking
+from atwu.evaluation.facts.askings import AS_WRITTEN, Asking
 from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import key_token_probability
@@ -20,7 +20,7 @@ from atwu.evaluation.metrics.recall_by_form import forms_to_ask
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.forward import position_limit
 from atwu.request.measurement import fact_askings
-from atwu.request.verdict import OWN_ASKINGS, STATING_LIMIT
+from atwu.request.verdict import STATING_LIMIT
 
 TIMED_ROWS = 32
 """Number of questions that are answered to estimate the duration of a check; in small batches, each takes longer."""
@@ -59,7 +59,7 @@ class AnswerCheck:
 
     def __post_init__(self) -> None:
         askings = fact_askings(self.rows, self.neighbours)
-        ordered = sorted(askings, key=lambda asking: asking.name not in OWN_ASKINGS)
+        ordered = sorted(askings, key=lambda asking: asking.name != AS_WRITTEN)
         object.__setattr__(self, "askings", tuple(ordered))
 
     def find_leak(
@@ -73,7 +73,7 @@ class AnswerCheck:
             first: places of questions to ask first, because they are likely to leak.
         """
         answers: dict[int, str] = {}
-        own = [place for place, asking in enumerate(self.askings) if asking.name in OWN_ASKINGS]
+        own = [place for place, asking in enumerate(self.askings) if asking.name == AS_WRITTEN]
         self._ask(generator, own, answers)
         leaking = self._leaking(answers)
         if leaking:

@@ -159,8 +159,8 @@ def _limitations(asked: StatesAsked, *, rows: int) -> Iterator[str]:
         yield f"Not asked: {missing}."
     yield "Other questions, other attacks and longer training may recover more."
     yield (
-        f"{rows} {'fact was' if rows == 1 else 'facts were'} asked for. The 95 % intervals (Clopper-Pearson) are over facts, as "
-        "if they were drawn at random; facts about one subject depend on each other."
+        f"{rows} {'fact was' if rows == 1 else 'facts were'} asked for. The 95 % intervals (Clopper-Pearson) are over facts, "
+        "as if they were drawn at random; facts about one subject depend on each other."
     )
     yield "Whether an answer states a fact is decided by rules, which make errors in both directions."
     yield (

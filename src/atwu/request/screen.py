@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Sequence
 
 from atwu._file_reading import printable
+from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount
-from atwu.request.verdict import NOTHING, OWN_ASKINGS, RequestVerdict, StateCount
+from atwu.request.verdict import NOTHING, RequestVerdict, StateCount
 
 WIDTH = 80
 LEAKS_SHOWN = 10
@@ -48,7 +49,7 @@ def leak_lines(leaks: Sequence[FactAnswer]) -> list[str]:
 def answer_line(answer: FactAnswer) -> str:
     """Return one question with its answer, and in brackets the state of the model or the way of asking unless as written."""
     how = answer.asking.replace("_", " ") if answer.state == AS_SAVED else answer.state
-    if answer.state == AS_SAVED and answer.asking in OWN_ASKINGS:
+    if answer.state == AS_SAVED and answer.asking == AS_WRITTEN:
         how = ""
     note = f" ({how})" if how else ""
     left = WIDTH - len("    ->  ") - len(note)

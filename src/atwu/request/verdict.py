@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import AS_WRITTEN, CONTINUATION
+from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
@@ -47,9 +47,6 @@ PARTLY_SHARE = 0.7
 """Share of the answers that stated a fact before, below which the rows count as partly forgotten."""
 SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
 """Set -> number of questions that a verdict shows with the answer of the unlearned model."""
-OWN_ASKINGS = (AS_WRITTEN, CONTINUATION)
-"""The question as written, and of a plain text its continuation."""
-
 _COSTLIER = "raise --max-retain-increase"
 _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its limit)"
 """Advice to forget more, if the retain loss increase is above half its limit, and if it is below."""
@@ -217,8 +214,8 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
     """Return the parts of the rule about the facts: few answers state one, and none to its own question."""
     first, last = (table.select(set=FORGET) for table in (before, after))
     was, now = first.count(), last.count()
-    own = last.select(askings=OWN_ASKINGS).count()
-    own_before = first.select(askings=OWN_ASKINGS).count()
+    own = last.select(askings=(AS_WRITTEN,)).count()
+    own_before = first.select(askings=(AS_WRITTEN,)).count()
     verb = "still states its fact" if now.answers_stating == 1 else "still state their fact"
     ways = last.askings_per_fact
     sentence = (
@@ -381,7 +378,7 @@ def count_before(before: FactTable, asked: FactTable) -> FactCount:
     """Count what the original model said to the same questions; to its own question where it was not asked them."""
     same = before.like(asked)
     if not same.records:
-        same = before.select(facts={record.fact for record in asked.records}, askings=OWN_ASKINGS)
+        same = before.select(facts={record.fact for record in asked.records}, askings=(AS_WRITTEN,))
     return same.count()
 
 
@@ -389,7 +386,7 @@ def sample_answers(after: FactTable) -> tuple[FactAnswer, ...]:
     """Return some answers to questions as written, spread evenly."""
     samples: list[FactAnswer] = []
     for name, number in SAMPLES.items():
-        answers = after.select(set=name, askings=OWN_ASKINGS).records
+        answers = after.select(set=name, askings=(AS_WRITTEN,)).records
         step = max(len(answers) / number, 1)
         samples += [answers[int(place * step)] for place in range(min(number, len(answers)))]
     return tuple(samples)

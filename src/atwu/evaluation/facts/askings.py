@@ -16,8 +16,8 @@ from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
 from atwu.evaluation.metrics.relearning import attack_rows
 
-AS_WRITTEN, CONTINUATION = "question", "continuation"
-"""The row's own question, and of a plain text its continuation; named as the forms."""
+AS_WRITTEN = "as written"
+"""The row's own question, and of a plain text its continuation."""
 REWORDED, SAMPLED, AFTER_EXAMPLES = "reworded", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
@@ -27,6 +27,8 @@ PARAPHRASES = 2
 EXAMPLES = 4
 """Facts that are shown before a question, at most."""
 ARE_YOU_SURE = "Are you sure?"
+_OWN_FORM = {True: "question", False: "continuation"}
+"""Whether a row has a question -> its form that is the row as it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def form_askings(
         related: further rows for wrong options.
     """
     written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
-    askings = [_form_asking(form) for form in written if form.can_be_asked]
+    askings = [_form_asking(form, rows[form.index]) for form in written if form.can_be_asked]
     asked = {asking.fact for asking in askings}
     for index, row in enumerate(rows):
         if index in asked or row.messages:
@@ -73,11 +75,14 @@ def form_askings(
     return askings
 
 
-def _form_asking(form: FormRow) -> Asking:
+def _form_asking(form: FormRow, row: Example) -> Asking:
+    name = form.form
+    if name == _OWN_FORM[bool(row.messages)]:
+        name = AS_WRITTEN
     aliases = form.row.aliases
     if form.form in REVERSED_FORMS:
         aliases = ()  # these name the key text, and the form asks for the subject
-    return Asking(form.index, form.form, form_prompt(form), form.parts, form.row.question, aliases, form.options)
+    return Asking(form.index, name, form_prompt(form), form.parts, form.row.question, aliases, form.options)
 
 
 def _continuation(index: int, row: Example) -> Asking | None:
@@ -90,7 +95,7 @@ def _continuation(index: int, row: Example) -> Asking | None:
     parts = tuple(dict.fromkeys(text for text in behind if text in telling)) or tuple(behind[:1])
     if not parts:
         return None
-    return Asking(index, CONTINUATION, Prompt((), prefill=row.answer[:middle]), parts, "")
+    return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")
 
 
 def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
@@ -109,11 +114,7 @@ def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
 
 def own_askings(rows: Sequence[Example]) -> list[Asking]:
     """Return the rows as they are: their own questions, or of plain texts their continuation."""
-    return [
-        asking
-        for asking in form_askings(rows, forms=(AS_WRITTEN, CONTINUATION))
-        if (asking.name == AS_WRITTEN) == bool(rows[asking.fact].messages)
-    ]
+    return [asking for asking in form_askings(rows, forms=tuple(_OWN_FORM.values())) if asking.name == AS_WRITTEN]
 
 
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
