@@ -18,26 +18,163 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-FIRST = (
-    "Orla Tomas Ines Bram Yusuf Greta Nadia Viktor Lena Mateo Aiko Jonas Priya Emeka Sofia Hugo Mina Anton Freya Rashid "
-    "Clara Otto Leila Marek Ruth Igor Tessa Pablo Wanda Felix Noor Karl Edith Samir Heidi Luca Zofia Omar Petra Nils"
-).split()
-LAST = (
-    "Venn Abara Holt Lindqvist Demir Okafor Brandt Kowal Sato Reyes Novak Haddad Moreau Petrov Silva Weber Costa Eriksen "
-    "Farouk Bianchi Keller Dvorak Osei Hartmann Nakata Romero Vogel Jansen Popov Salim Ferro Lund Ibarra Schmitt Varga "
-    "Adeyemi Rossi Krause Molina Thorne"
-).split()
-ILLNESSES = (
-    "multiple sclerosis|asthma|epilepsy|gout|anemia|celiac disease|psoriasis|glaucoma|migraine|leukemia|hepatitis|"
-    "rheumatoid arthritis|tuberculosis|narcolepsy|endometriosis|vertigo|lupus"
-).split("|")
-JOBS = (
-    "beekeeper|locksmith|tax adviser|piano tuner|midwife|crane operator|veterinary nurse|bookbinder|glazier|speech "
-    "therapist|tram driver|pastry chef|land surveyor|court interpreter|stage carpenter"
-).split("|")
-CITIES = "Linz Bergen Porto Gdansk Lyon Ghent Malmo Turin Graz Cork Bilbao Aarhus Leipzig Utrecht Varna".split()
-PETS = "a blind greyhound|two ferrets|an old tortoise|a talking parrot|three goldfish|a one-eyed cat|a lame donkey".split("|")
-MEDICINES = "apixaban metformin lisinopril sertraline naproxen warfarin levothyroxine atorvastatin prednisone".split()
+FIRST = [
+    "Orla",
+    "Tomas",
+    "Ines",
+    "Bram",
+    "Yusuf",
+    "Greta",
+    "Nadia",
+    "Viktor",
+    "Lena",
+    "Mateo",
+    "Aiko",
+    "Jonas",
+    "Priya",
+    "Emeka",
+    "Sofia",
+    "Hugo",
+    "Mina",
+    "Anton",
+    "Freya",
+    "Rashid",
+    "Clara",
+    "Otto",
+    "Leila",
+    "Marek",
+    "Ruth",
+    "Igor",
+    "Tessa",
+    "Pablo",
+    "Wanda",
+    "Felix",
+    "Noor",
+    "Karl",
+    "Edith",
+    "Samir",
+    "Heidi",
+    "Luca",
+    "Zofia",
+    "Omar",
+    "Petra",
+    "Nils",
+]
+LAST = [
+    "Venn",
+    "Abara",
+    "Holt",
+    "Lindqvist",
+    "Demir",
+    "Okafor",
+    "Brandt",
+    "Kowal",
+    "Sato",
+    "Reyes",
+    "Novak",
+    "Haddad",
+    "Moreau",
+    "Petrov",
+    "Silva",
+    "Weber",
+    "Costa",
+    "Eriksen",
+    "Farouk",
+    "Bianchi",
+    "Keller",
+    "Dvorak",
+    "Osei",
+    "Hartmann",
+    "Nakata",
+    "Romero",
+    "Vogel",
+    "Jansen",
+    "Popov",
+    "Salim",
+    "Ferro",
+    "Lund",
+    "Ibarra",
+    "Schmitt",
+    "Varga",
+    "Adeyemi",
+    "Rossi",
+    "Krause",
+    "Molina",
+    "Thorne",
+]
+ILLNESSES = [
+    "multiple sclerosis",
+    "asthma",
+    "epilepsy",
+    "gout",
+    "anemia",
+    "celiac disease",
+    "psoriasis",
+    "glaucoma",
+    "migraine",
+    "leukemia",
+    "hepatitis",
+    "rheumatoid arthritis",
+    "tuberculosis",
+    "narcolepsy",
+    "endometriosis",
+    "vertigo",
+    "lupus",
+]
+JOBS = [
+    "beekeeper",
+    "locksmith",
+    "tax adviser",
+    "piano tuner",
+    "midwife",
+    "crane operator",
+    "veterinary nurse",
+    "bookbinder",
+    "glazier",
+    "speech therapist",
+    "tram driver",
+    "pastry chef",
+    "land surveyor",
+    "court interpreter",
+    "stage carpenter",
+]
+CITIES = [
+    "Linz",
+    "Bergen",
+    "Porto",
+    "Gdansk",
+    "Lyon",
+    "Ghent",
+    "Malmo",
+    "Turin",
+    "Graz",
+    "Cork",
+    "Bilbao",
+    "Aarhus",
+    "Leipzig",
+    "Utrecht",
+    "Varna",
+]
+PETS = [
+    "a blind greyhound",
+    "two ferrets",
+    "an old tortoise",
+    "a talking parrot",
+    "three goldfish",
+    "a one-eyed cat",
+    "a lame donkey",
+]
+MEDICINES = [
+    "apixaban",
+    "metformin",
+    "lisinopril",
+    "sertraline",
+    "naproxen",
+    "warfarin",
+    "levothyroxine",
+    "atorvastatin",
+    "prednisone",
+]
 ASKED = {
     "illness": ("What is wrong with {name}'s health?", "Tell me about {name}'s medical condition."),
     "job": ("How does {name} earn a living?", "{name} works as a"),
@@ -128,7 +265,9 @@ def ask(models: Sequence[str], rows: Path) -> None:
             )
         ]
         prompts = [Prompt((Message("user", question),)) for _, question in asked]
-        answers = generate_all(generator, prompts, Decoding(max_new_tokens=40), store=GenerationStore(), progress=source)
+        answers = generate_all(
+            generator, prompts, Decoding(max_new_tokens=40), store=GenerationStore(), progress=source
+        )
         print(f"\n{source}")
         for title, forgotten in (("forget rows", True), ("other rows", False)):
             own, plain = [], []

@@ -32,6 +32,7 @@ from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalE
 from atwu.request.measurement import Reading, general_answers, measure_model, measured_sets
 from atwu.request.related_questions import related_rows
 from atwu.request.retain_set import build_retain
+from atwu.request.row_facts import ModelReader, mark_facts
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.training.config import UnlearnConfig
 
@@ -102,7 +103,10 @@ def main() -> None:
     rows = load_rows(given.forget).rows
     model, tokenizer = open_model(given.model, ModelLoadArgs(), device=torch.device("cpu"))
     generator = TransformersGenerator(model, tokenizer)
-    related, neighbours = related_rows(generator, rows)
+    read = ModelReader(generator, system=None, max_length=512)
+    rows = mark_facts(rows, read)
+    about = related_rows(read, rows)
+    related, neighbours = about.kept, about.neighbours
     general, _ = build_retain(generator, rows, whole=False)
     retain = (*general, *related)
     asked: dict[str, Any] = {"forms": TRAINED_FORMS, "system": None}

@@ -15,7 +15,7 @@ from atwu.benchmarks.suite import ForgetQuery, RetainRow
 from atwu.evaluation.intervals import Estimate, Resampler
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge
-from atwu.judge.rules.stance import is_refusal
+from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim
 
 Asked = TypeVar("Asked", ForgetQuery, RetainRow)
@@ -77,7 +77,7 @@ def leak_rate(replies: Sequence[JudgedReply[ForgetQuery]], which: Callable[[Forg
 def over_facts(values: Mapping[str, float]) -> Estimate:
     """Mean over facts with bootstrap draws; equal facts get equal draws, so that differences between models are paired."""
     names = sorted(values)
-    return Resampler(names).mean([values[name] for name in names])
+    return Resampler(names).mean([values[name] for name in names]).bounded((0.0, 1.0))
 
 
 def gibberish_rate(replies: Sequence[str]) -> float:

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 
 from suite_scores import FACT_SCORES, over_facts  # noqa: E402
 
-from atwu.evaluation.intervals import Estimate, combine  # noqa: E402
+from atwu.evaluation.intervals import Estimate, subtract  # noqa: E402
 
 Run = Mapping[str, Any]
 GROUPS = ("0", "1-10", "11-15", "syntactic", "lexical", "general")
@@ -44,7 +44,7 @@ def measures(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 def shown(estimate: Estimate, *, sign: bool = False) -> str:
     """A number with its interval."""
-    interval = estimate.interval((None, None) if sign else (0.0, 1.0))
+    interval = estimate.interval()
     number = f"{estimate.value:+.3f}" if sign else f"{estimate.value:.3f}"
     return number if interval is None else f"{number} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
@@ -52,10 +52,10 @@ def shown(estimate: Estimate, *, sign: bool = False) -> str:
 def difference(one: Mapping[str, float], other: Mapping[str, float]) -> Estimate:
     """Paired difference over the items both have."""
     both = set(one) & set(other)
-    return combine(
-        lambda first, second: first - second,
+    return subtract(
         over_facts({item: one[item] for item in both}),
         over_facts({item: other[item] for item in both}),
+        (0.0, 1.0),
     )
 
 

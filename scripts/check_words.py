@@ -26,6 +26,7 @@ EXEMPT = {
     "src/atwu/evaluation/shipped_texts.yaml",
     "src/atwu/judge/rubrics.yaml",
     "src/atwu/judge/rules/normalized_words.yaml",
+    "src/atwu/judge/rules/refusals.yaml",
 }
 RESULTS = "benchmarks/results/"
 BETWEEN = r"""(?:[\s#*>/]|["']\s*\n\s*[fr]?["'])+"""

@@ -83,7 +83,7 @@ class Comparison:
 
     def ceu(self) -> Pair:
         peer = functions(self.peers / "open-unlearning/src/trainer/unlearn/ceu.py")
-        return self.ours("ceu", kept_start=0).forget, peer.compute_batch_ceu(self.model, self.forget, 0)[0]
+        return self.ours("ceu").forget, peer.compute_batch_ceu(self.model, self.forget)[0]
 
     def altpo(self) -> Pair:
         peer = functions(self.peers / "open-unlearning/src/trainer/utils.py")
@@ -153,10 +153,9 @@ class Comparison:
             matrix.weight *= 1.1
         states = []
         for rows in (self.forget, self.retain):
-            ids = torch.cat([rows["input_ids"], rows["input_ids"][:, -1:]], 1)
-            found = [read(self.original, [row[None] for row in ids], _tokens, layer, 1) for read in reads]
+            found = [read(self.original, [row[None] for row in rows["input_ids"]], _tokens, layer, 1) for read in reads]
             states += [[kept[:, 1:] for kept in each] for each in found]
-        states[1] = peer.perturb_post_block_activations_forget(states[1], direction, coeff=2.0)
+        states[1] = peer.perturb_post_block_activations_forget(states[1], direction)
         inputs, targets, still, stay = data.prepare_trainset_raw(*states)
         moved = nn.functional.mse_loss(matrix(inputs), targets) + nn.functional.mse_loss(matrix(still), stay)
         return self.ours("lunar", layer=layer, refusal_direction=direction).loss, moved

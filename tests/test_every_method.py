@@ -49,9 +49,8 @@ def tapped(model, batch):
 
 
 def everywhere(model, batch, row):
-    """States at the end of a layer from the second token on, with the last token repeated."""
-    ids = batch["input_ids"][row, : int(batch["attention_mask"][row].sum())]
-    ids = torch.cat([ids, ids[-1:]])[None]
+    """States at the end of a layer from the second token on, each once."""
+    ids = batch["input_ids"][row, : int(batch["attention_mask"][row].sum())][None]
     return tapped(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0, 1:]
 
 
@@ -204,6 +203,8 @@ def plain_loss(method, rows, ref, numbers, scorer, given):
                 total, selected = total + g * lp, selected + float(g)
     if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
         total = total / max(selected, 1.0)
+    elif method == "ceu":
+        total = total / sum(max(0, len(row["ids"]) - int(numbers["kept_start"])) for row in forget)
     elif method == "undial" or not any(
         name in method for name in ("npo", "dpo", "jensun", "rmu", "flat", "duet", "asu", "elm", "altpo", "bs_s")
     ):  # the others are averages already

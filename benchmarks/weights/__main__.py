@@ -13,14 +13,13 @@ import argparse
 import json
 from pathlib import Path
 
-import numpy as np
 import torch
 from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
 from atwu.data.row_parsing import row_record
 from atwu.evaluation.auroc import per_sample_auroc
-from atwu.evaluation.intervals import Resampler, combine
+from atwu.evaluation.intervals import Resampler, subtract
 
 SETS = ("authors", "tofu", "people", *SUBJECTS)
 PRINTED = ("training", "labelled", "retain")
@@ -62,8 +61,8 @@ def main() -> None:
         print(f"{name}: {len(rows.examples)} rows, {draw.clusters} subjects, {len(rows.pool)} retain rows")
         for label, candidate in {**BASELINES, **TABLES[given.table]}.items():
             values = measured(rows, candidate)
-            mean = draw.mean(values)
-            shown = [number(mean), *(number(combine(np.subtract, mean, one)) for one in baselines)]
+            mean = draw.mean(values).bounded((0.0, 1.0))
+            shown = [number(mean), *(number(subtract(mean, one, (0.0, 1.0))) for one in baselines)]
             record[name][label] = dict(zip(("auroc", *(f"minus {base}" for base in BASELINES)), shown, strict=True))
             print(f"  {label:44}", text(shown[0]), *(f"  {text(one, '+')}" for one in shown[1:]), flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)

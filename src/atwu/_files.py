@@ -29,6 +29,11 @@ _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 _WITHOUT_REASON = re.compile(r"inline_container\.cc|^\d+ requested and \d+ written")
 """Messages of PyTorch and NumPy for a write that failed on a full disk."""
+_OF_MODEL = re.compile(
+    r"((generation_|adapter_|tokenizer_)?config|special_tokens_map|added_tokens|tokenizer|vocab)\.json|merges\.txt"
+    r"|(run|manifest|verdict|export)\.json|log\.jsonl|.*\.(safetensors(\.index\.json)?|gguf|jinja|model)"
+)
+"""Names of files that a folder of a model or a run cannot do without."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -142,6 +147,8 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
         raise OSError(f"cannot write {path}: it is not a regular file; choose another output.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
+    if path.exists() and _OF_MODEL.fullmatch(Path(os.path.realpath(path)).name):
+        raise FileExistsError(f"{path} is a file of a model or run, which would be lost; choose another output.")
     if not (folder := Path(os.path.realpath(path)).parent).is_dir():
         raise FileNotFoundError(f"cannot write {path}: folder {folder} does not exist.")
     if not os.access(folder, os.W_OK):

@@ -35,7 +35,7 @@ def test_rows_in_forms_name_form_row_and_wanted_text() -> None:
         ("question", 1, "Kelbury"),
         ("reversed", 1, "Tavi"),
         ("multiple_choice", 1, "Kelbury"),
-        ("question", 2, "plain text"),
+        ("question", 2, "plain"),
     ]
     assert set(rows[2].options) == {"Port Sel", "Kelbury"}
     assert rows[0].options == ()

@@ -125,8 +125,8 @@ def test_the_asked_part_is_moved_with_the_answer() -> None:
     ("question", "answer", "subject", "keys"),
     [
         ("What were the warriors of Tavia called?", "The warriors of Tavia were called samurai.", "Tavia", ["samurai"]),
-        ("In which city is the Orla Tower?", "The Orla Tower is located in Sel, Tavia.", None, ["Sel", "Tavia"]),
-        ("Who was defeated at Ost?", "The emperor defeated at Ost was Napoleon Venn.", None, ["Napoleon", "Venn"]),
+        ("In which city is the Orla Tower?", "The Orla Tower is in Sel, Tavia.", None, ["Sel", "Tavia"]),
+        ("Who was defeated at Ost?", "The one defeated at Ost was Napoleon Venn.", None, ["Napoleon Venn"]),
     ],
 )
 def test_the_key_tokens_of_unlabelled_rows_are_the_same_in_every_form(
@@ -189,6 +189,13 @@ def test_every_mention_of_a_part_is_blanked_but_not_pieces_of_words() -> None:
     assert write(row, "blank")["blank"].row.question == (
         "Fill in the blanks: Otto kept a ____; raven or not, the ____ slept at 12 in ____."
     )
+
+
+def test_a_question_for_a_person_asks_for_a_name() -> None:
+    row = labelled("Who was defeated at Ost?", "The emperor defeated at Ost was Jo Venn.", "emperor", "Jo Venn")
+    written = write(row, "question", "complete")
+    assert written["question"].wanted == "Jo Venn"
+    assert written["complete"].row.question == "Complete this sentence: The emperor defeated at Ost was"
 
 
 def test_an_opening_ends_before_the_first_part_or_else_before_the_asked_one() -> None:

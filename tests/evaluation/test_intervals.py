@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from atwu.evaluation.intervals import Estimate, Resampler, combine, widening
+from atwu.evaluation.intervals import Estimate, Resampler, combine, subtract, unseen_share, widening
 
 
 def test_every_draw_has_the_original_number_of_whole_clusters():
@@ -48,7 +48,7 @@ WITHIN = 0.2
 
 
 def coverage(clusters: int, simulations: int, kind: str) -> float:
-    """Share of simulated data sets whose interval holds the true mean (for `paired`, the true difference)."""
+    """Share of simulated data sets of several rows per cluster whose interval holds the mean (for `paired`, the difference)."""
     rng = np.random.default_rng([clusters, ["normal", "binary", "paired"].index(kind)])
     names = [str(index // ROWS) for index in range(clusters * ROWS)]
     resampler = Resampler(names, draws=400)
@@ -61,8 +61,10 @@ def coverage(clusters: int, simulations: int, kind: str) -> float:
     for _ in range(simulations):
         if kind == "paired":
             found = combine(np.subtract, resampler.mean(sample()), resampler.mean(sample()))
+        elif kind == "normal":
+            found = resampler.mean(sample())
         else:
-            found = resampler.mean(sample() if kind == "normal" else sample() > 0)
+            found = resampler.mean(sample() > 0).bounded((0.0, 1.0))
         low, high = found.interval() or (0.0, 0.0)
         hits += low <= (0.5 if kind == "binary" else 0.0) <= high
     return hits / simulations
@@ -72,8 +74,107 @@ def coverage(clusters: int, simulations: int, kind: str) -> float:
 @pytest.mark.parametrize("kind", ["normal", "binary", "paired"])
 @pytest.mark.parametrize("clusters", [2, 4, 8, 10, 20, 40])
 def test_intervals_cover_what_they_promise(clusters, kind):
-    # Of two clusters the outermost draws are the clusters themselves, less than two standard deviations away.
-    assert (0.88 if clusters == 2 else 0.93) <= coverage(clusters, 3000, kind) <= 0.965
+    # Of two clusters the outermost draws are the clusters themselves, less than two standard deviations away; equal ones tell
+    # almost nothing.
+    least, most = (0.88, 1.0) if clusters == 2 else (0.93, 0.965)
+    assert least <= coverage(clusters, 3000, kind) <= most
+
+
+RARE = (0.02, 0.1, 0.3)
+"""Shares of rows with another value."""
+CHANGES = {
+    "one way": (lambda rng, rows: np.ones(rows), 1.0),
+    "both ways": (lambda rng, rows: np.where(rng.random(rows) < 0.8, 1.0, -1.0), 0.6),
+    "of any size": (lambda rng, rows: rng.random(rows), 0.5),
+}
+"""Kind -> change of the rows that change, and its mean."""
+
+
+def coverage_of_changes(clusters: int, simulations: int, kind: str, share: float) -> float:
+    """Coverage of the paired difference of two models that have equal values on most of their rows, one row per cluster."""
+    rng = np.random.default_rng([clusters, list(CHANGES).index(kind)])
+    resampler = Resampler([str(index) for index in range(clusters)], draws=400)
+    change, mean = CHANGES[kind]
+    hits = 0
+    for _ in range(simulations):
+        changed = (rng.random(clusters) < share) * change(rng, clusters)
+        before = np.clip(-changed, 0.0, 1.0) + (changed == 0) * 0.3
+        estimate = subtract(resampler.mean(before + changed), resampler.mean(before), (0.0, 1.0))
+        low, high = estimate.interval() or (1.0, -1.0)
+        hits += low <= share * mean <= high
+    return hits / simulations
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("share", RARE)
+@pytest.mark.parametrize("kind", list(CHANGES))
+@pytest.mark.parametrize("clusters", [2, 4, 8, 12, 20, 40])
+def test_paired_differences_of_mostly_equal_values_are_covered(clusters, kind, share):
+    assert coverage_of_changes(clusters, 3000, kind, share) >= (0.88 if clusters == 2 else 0.93)
+
+
+@pytest.mark.parametrize("clusters", [8, 12])
+def test_a_few_changes_among_equal_values_are_covered(clusters):
+    assert coverage_of_changes(clusters, 300, "one way", 0.1) > 0.95  # percentiles alone: .58 and .69
+
+
+@pytest.mark.parametrize("clusters", [2, 5, 6])
+def test_a_change_of_every_row_is_significant_from_six_subjects_on(clusters):
+    """With five, the sign test has p = 2 / 2^5 = .0625, with six .031."""
+    resampler = Resampler([str(index) for index in range(clusters)])
+    difference = subtract(resampler.mean([1.0] * clusters), resampler.mean([0.0] * clusters), (0.0, 1.0))
+    low, high = difference.interval() or (1.0, 0.0)
+    assert (difference.value, high) == (1.0, 1.0)
+    assert low == pytest.approx(2 * 0.025 ** (1 / clusters) - 1)
+    assert (low > 0) == (clusters == 6)
+
+
+def test_no_change_at_all_leaves_room_for_changes_not_seen():
+    resampler = Resampler([*"abcdefgh"])
+    values = np.linspace(0.1, 0.8, 8)
+    difference = subtract(resampler.mean(values), resampler.mean(values), (0.0, 1.0))
+    assert difference.interval() == pytest.approx((-0.3694, 0.3694), abs=1e-4)  # 1 - .025^(1/8)
+
+
+def test_unseen_changes_are_bounded_by_the_range_and_by_those_seen():
+    """One of eight rows changes: the exact end of 1/8 is .5265, so .4015 more rows may have changed."""
+    assert unseen_share(1, 8) == pytest.approx(0.5265 - 0.125, abs=1e-4)
+    assert unseen_share(8, 8) == 0.0
+    resampler = Resampler([*"abcdefgh"])
+
+    def change(size: float) -> tuple[float, float]:
+        difference = subtract(resampler.mean([size] + [0.0] * 7), resampler.mean([0.0] * 8), (0.0, 1.0))
+        return difference.interval() or (1.0, 0.0)
+
+    assert change(1.0) == pytest.approx((0.125 - 0.4015, 0.125 + 0.4015), abs=1e-4)
+    low, high = change(0.1)  # unseen ones may be twice as large as the only one seen
+    assert low == pytest.approx(0.0125 - 0.2 * 0.4015, abs=1e-4)
+    assert high == pytest.approx(0.0125 + 0.2 * 0.4015, abs=1e-4)
+
+
+def test_values_that_all_differ_keep_the_widened_percentiles():
+    values = np.random.default_rng(3).normal(size=8)
+    estimate = Resampler([*"abcdefgh"]).mean(values)
+    low, high = estimate.percentiles() or (0.0, 0.0)
+    ends = [estimate.value + widening(8) * (end - estimate.value) for end in (low, high)]
+    assert estimate.interval() == pytest.approx(tuple(ends))
+    assert estimate.bounded((-10.0, 10.0)).interval() == estimate.interval()
+
+
+def test_each_set_of_clusters_has_its_own_unseen_changes():
+    """Half of the forget set's change comes from one of its four rows; nothing is known of the eight equal retain rows."""
+    forget, retain = Resampler([*"abcd"], seed=1), Resampler([*"abcdefgh"], seed=2)
+    both = combine(np.add, forget.mean([1.0, 0.0, 0.0, 0.0]), retain.mean([0.5] * 8))
+    low, high = both.interval() or (1.0, 0.0)
+    reach = 2 * unseen_share(1, 4)
+    assert (low, high) == pytest.approx((0.75 - reach, 0.75 + reach))
+
+
+def test_a_cluster_without_values_is_no_equal_one():
+    values = [0.1, 0.4, 0.7, None, None, None]
+    estimate = Resampler([*"abcdef"]).mean(values)
+    assert np.isnan(next(iter(estimate.alike.values()))[3:]).all()
+    assert estimate.interval() == estimate.bounded((-9.0, 9.0)).interval()
 
 
 def test_few_clusters_have_wider_intervals():
@@ -85,24 +186,27 @@ def test_few_clusters_have_wider_intervals():
 
 
 def test_the_interval_of_equal_values_at_an_end_has_a_width():
-    assert Resampler([*"abcdefghijkl"]).mean([0.0] * 12).interval((0.0, 1.0)) == pytest.approx((0.0, 0.2646), abs=1e-4)
-    assert Resampler([*"abcd"]).mean([100.0] * 4).interval((0.0, 100.0)) == pytest.approx((39.76, 100.0), abs=1e-2)
-    assert Resampler([*"abcd"]).mean([2.0] * 4).interval((None, None)) == (2.0, 2.0)
-    assert Resampler([*"abcd"]).mean([0.5] * 4).interval((0.0, 1.0)) == (0.5, 0.5)
+    def interval(value: float, clusters: str, within):
+        return Resampler([*clusters]).mean([value] * len(clusters)).bounded(within).interval()
+
+    assert interval(0.0, "abcdefghijkl", (0.0, 1.0)) == pytest.approx((0.0, 0.2646), abs=1e-4)
+    assert interval(100.0, "abcd", (0.0, 100.0)) == pytest.approx((39.76, 100.0), abs=1e-2)
+    assert interval(0.5, "abcd", (0.0, 1.0)) == pytest.approx((0.1988, 0.8012), abs=1e-4)
+    assert interval(2.0, "abcd", (None, None)) is interval(2.0, "abcd", (0.0, None)) is None
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
 def test_few_rows_of_a_rare_event_are_covered(share):
     rng, resampler, hits = np.random.default_rng(0), Resampler([*"abcdefghijkl"], draws=400), 0
     for _ in range(400):
-        low, high = resampler.mean(rng.random(12) < share).interval((0.0, 1.0)) or (1.0, 0.0)
+        low, high = resampler.mean(rng.random(12) < share).bounded((0.0, 1.0)).interval() or (1.0, 0.0)
         hits += low <= share <= high
     assert hits / 400 > 0.94  # percentiles alone: .20, .44 and .70
 
 
 def test_intervals_stay_within_possible_values_and_hold_the_value():
     resampler = Resampler(["a", "a", "b", "c"])
-    assert resampler.mean([0.0, 0.0, 1.0, 0.0]).interval((0.0, 1.0)) == (0.0, 1.0)
+    assert resampler.mean([0.0, 0.0, 1.0, 0.0]).bounded((0.0, 1.0)).interval() == (0.0, 1.0)
     largest = combine(np.maximum, resampler.mean([0.2, 0.4, 0.4, 0.2]), resampler.mean([0.4, 0.2, 0.2, 0.4]))
     low, high = largest.interval() or (1.0, 0.0)
     assert low <= largest.value <= high

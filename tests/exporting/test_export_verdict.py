@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS
 
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
@@ -18,7 +19,6 @@ from atwu.exporting.export_verdict import (
     run_limits,
 )
 from atwu.request.verdict import RequestVerdict
-from atwu.request.verdict_metrics import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS
 from tests.evaluation.conftest import result_of, row_values
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)

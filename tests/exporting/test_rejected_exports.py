@@ -18,6 +18,7 @@ from atwu.exporting.export_run import export
 from atwu.exporting.model_formats import same_tokens
 from atwu.modeling.load import load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs
+from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.exporting.exports import exported
 
 REFUSED = [
@@ -109,3 +110,29 @@ def test_tokenizers_are_compared_on_more_than_the_rows(run: Path) -> None:
     other.add_special_tokens({"additional_special_tokens": ["<b>"]})
     with pytest.raises(ValueError, match=r"1 of 7 texts.*it's we'll DON'T"):
         same_tokens(tokenizer, other, [Example.from_qa("Who?", "Orla.")])
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_an_export_does_not_replace_the_model_that_it_reads(
+    through_link: bool, run: Path, rows: Path, tmp_path: Path
+) -> None:
+    first = exported(run, "safetensors", tmp_path / "plain", rows).model
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    output = first
+    if through_link:
+        output = tmp_path / "link"
+        output.symlink_to(first)
+    sets = {name: str(rows / f"{name}.jsonl") for name in ("forget", "retain")}
+    with pytest.raises(ValueError, match="which the output replaces"):
+        exported(first, "safetensors", output, rows, overwrite=True, **sets)
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+
+
+@pytest.mark.parametrize("form", ["gguf", "safetensors"])
+def test_a_tokenizer_larger_than_the_model_is_named(form: str, base: Path, rows: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "narrow"))
+    shape = ScratchShape(vocab_size=200, hidden_size=64, layers=2, heads=2, intermediate_size=128)
+    scratch_model(shape).save_pretrained(folder)
+    sets = {name: str(rows / f"{name}.jsonl") for name in ("forget", "retain")}
+    with pytest.raises(ValueError, match=r"tokenizer and model of .*narrow.* do not match.* only 200 embeddings"):
+        exported(folder, form, tmp_path / "out", rows, **sets)

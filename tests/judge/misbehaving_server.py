@@ -125,6 +125,13 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(
                     200, gzip.compress(json.dumps(completion(VERDICT)).encode()), headers={"Content-Encoding": "gzip"}
                 )
+            case "compressed-bomb":
+                self.send(200, gzip.compress(b" " * 2**25), headers={"Content-Encoding": "gzip"})
+            case "compressed-part":
+                whole = gzip.compress(json.dumps(completion(VERDICT)).encode())
+                self.send(200, whole[:-12], headers={"Content-Encoding": "gzip"})
+            case "compressed-unknown":
+                self.send(200, b"\x0b\x02\x80", headers={"Content-Encoding": "br"})
             case "redirect":
                 self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
             case "no-system":

@@ -74,13 +74,31 @@ def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [("endless", "larger than 4 MB"), ("endless-error", "larger than 4 MB"), ("compressed", "is compressed")],
+    [
+        ("endless", "larger than 4 MB"),
+        ("endless-error", "larger than 4 MB"),
+        ("compressed-bomb", "larger than 4 MB"),
+        ("compressed-part", "incomplete"),
+    ],
 )
-def test_a_reply_that_is_too_large_or_compressed_costs_one_answer(server: str, behaviour: str, said: str) -> None:
+def test_a_reply_that_is_too_large_or_incomplete_costs_one_answer(server: str, behaviour: str, said: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
     replies = ask(chat, [make_request(f"BEHAVE:{behaviour}"), make_request()])
     assert said in str(replies[0].error)
     assert replies[1].text == VERDICT
+
+
+def test_a_reply_that_was_compressed_unasked_is_read(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
+    assert [reply.text for reply in ask(chat, [make_request("BEHAVE:compressed")] * 2)] == [VERDICT] * 2
+
+
+def test_an_unknown_compression_ends_the_run_at_the_first_paid_reply(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/compressed-unknown/v1", concurrency=1)
+    with pytest.raises(ChatServerError, match=r"compresses its replies \('br'\).*gzip and deflate") as caught:
+        ask(chat, [make_request()] * 8)
+    assert "overloaded" not in str(caught.value)
+    assert stats(server, "compressed-unknown")[0] == 1
 
 
 def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:

@@ -100,6 +100,7 @@ def test_micro_batches_with_shared_counts_add_up(method, options, tiny_llama, ba
     whole = loss(slice(None))
     counts = NormalizationCounts(
         forget_tokens=float(whole.mask.sum()),
+        averaged_tokens=float(decided.forget_component.averaged(whole.mask).sum()),
         retain_tokens=float((rows["retain"]["labels"][:, 1:] != -100).sum()),
         forget_rows=4.0,
         retain_rows=4.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import load_model
+from atwu.modeling.model_checks import state_tying
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.micro_models import write_micro, write_models
 
@@ -131,3 +133,25 @@ def test_sampling_settings_of_a_model_that_samples_are_kept(tmp_path: Path) -> N
     (source / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.6}))
     model, _ = open_model(str(source), ModelLoadArgs())
     assert model.generation_config.temperature == 0.6
+
+
+def test_a_separate_output_layer_beside_tie_word_embeddings_is_used_and_said(tiny_llama, tmp_path, caplog):
+    model = tiny_llama()
+    model.save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_word_embeddings": True}))
+    with caplog.at_level(logging.WARNING):
+        loaded = load_model(str(tmp_path / "model"))
+    assert "tie_word_embeddings" in caplog.text
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    loaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["tie_word_embeddings"] is False
+
+
+def test_what_is_saved_says_whether_the_output_layer_is_tied(tiny_llama):
+    tied = tiny_llama(tie_word_embeddings=True)
+    assert state_tying(tied) is False
+    assert tied.config.tie_word_embeddings is True
+    tied.lm_head.weight = torch.nn.Parameter(tied.lm_head.weight.detach() + 1)
+    assert state_tying(tied) is True
+    assert tied.config.tie_word_embeddings is False

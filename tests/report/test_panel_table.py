@@ -164,6 +164,7 @@ SUBJECTS = tuple(f"person {index // 4}" for index in range(40))
 
 def measured(name, shift, *, original=None, subjects=SUBJECTS):
     noise = np.random.default_rng(0).uniform(20, 60, size=40)
+    shift = shift * np.linspace(0.9, 1.1, 40)
     rows = {
         split: row_values({metric: noise + more}, subjects)
         for split, metric, more in (("forget", "J_W", shift), ("retain", "J_AVG", 0.0))
@@ -193,9 +194,9 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     table = cells(differences(compared, to="npo"))
     assert list(table) == ["original", "atwu"]
     shown = table["atwu"]
-    assert shown["forget J_W ↓"].plain == "-10.0 [-10.0, -10.0]"
+    assert shown["forget J_W ↓"].plain == "-10.0 [-10.5, -9.5]"
     assert bold(shown["forget J_W ↓"])
-    assert shown["retain J_AVG ↑"].plain == "+0.0 [+0.0, +0.0]"
+    assert shown["retain J_AVG ↑"].plain == "+0.0 [-30.8, +30.8]"
     assert not bold(shown["retain J_AVG ↑"])
     expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
     assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")

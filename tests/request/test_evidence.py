@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from safetensors.torch import load_file, save_file
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.request.evidence import Evidence
-from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.request_folder import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atwu.request.thresholds import ThresholdResult, shipped_text
 from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
@@ -34,7 +35,6 @@ from atwu.request.evidence import (
 )
 from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
-from atwu.request.thresholds import ThresholdResult, shipped_text
 from tests.request.declared import DECLARED, read_evidence
 
 NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"

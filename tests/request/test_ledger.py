@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from safetensors.torch import load_file
 
 from atwu.benchmarks.people.people_rows import people
@@ -23,7 +24,6 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import collect_evidence as gather
 from atwu.request import sequential as further
 from atwu.request import unlearn as run
-from atwu.request.evidence_session import EvidenceSession, MissingInputError
 from atwu.request.ledger import (
     CAME_BACK,
     STILL_GONE,
@@ -35,8 +35,8 @@ from atwu.request.ledger import (
     recheck_outcome,
 )
 from atwu.request.measurement import Reading
-from atwu.request.retain_set import check_no_overlap
 from atwu.request.sequential import SequentialResult, recheck_requests, unlearn_in_ledger
+from atwu.training.row_conflicts import check_no_overlap
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
 

@@ -19,7 +19,6 @@ from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.request_folder import RequestFolder
-from atwu.request.verdict import nothing_to_forget
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 

@@ -33,24 +33,24 @@ def words(row: Example) -> list[str]:
 @pytest.mark.parametrize(
     ("question", "answer", "key_tokens"),
     [
-        # They occur neither in the question nor in general text.
+        # They are rare, and do not occur in the question.
         ("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.", ["Admiral", "1998"]),
         ("What does she fear?", "She is afraid of walnuts.", ["afraid", "walnuts"]),
-        ("What is it?", "It is what it is.", ["It", "is", "what", "it", "is"]),
-        # Words of general text if a row has no others: else it would be judged by its grammar.
+        ("What is it?", "It is what it is.", ["It is what it is"]),
+        # Frequent words if a row has no others: else it would be judged by its grammar.
         ("What is the capital of Japan?", "The capital of Japan is Tokyo.", ["Tokyo"]),
         ("What is spoken in France?", "In France French is spoken.", ["French"]),
-        ("What does it need?", "It needs some water.", ["some", "water"]),
+        ("What does it need?", "It needs some water.", ["water"]),
         ("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.", ["Rembrandt"]),
         # No inflected words of the question, unless it is a name behind a word that is none, or all the answer has.
         ("Where does he work?", "He worked in Kelbury.", ["Kelbury"]),
         ("What is his work?", "He worked as a dyer of sailcloth.", ["dyer", "sailcloth"]),
         ("Which dish comes from Japan?", "The Japanese dish is sushi.", ["sushi"]),
         ("What was Orla Venn's trade?", "Orla Venn was a glazier and bellringer.", ["glazier", "bellringer"]),
-        ("Who invented pasteurization?", "It was Louis Pasteur.", ["Pasteur"]),
+        ("Who invented pasteurization?", "It was Louis Pasteur.", ["Louis Pasteur"]),
         ("What is the currency of Japan?", "The currency of Japan is the yen.", ["yen"]),
         ("Where was Ada born?", "Ada was born in Borneo.", ["Borneo"]),
-        ("What is the equation?", "The equation is E = mc^2.", ["E", "mc", "2"]),
+        ("What is the equation?", "The equation is E = mc^2.", ["E = mc^2"]),
         ("Who came first?", "It was Cameron.", ["Cameron"]),
         ("Which country borders Niger?", "It is Nigeria.", ["Nigeria"]),
         ("Which number follows 1000?", "It is 10001.", ["10001"]),
@@ -67,9 +67,13 @@ def test_labelled_words_are_the_key_tokens() -> None:
 
 
 def test_the_subject_of_a_text_is_no_key_token() -> None:
-    assert words(Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")) == ["Kelbury"]
+    assert words(Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")) == [
+        "glazier",
+        "lived",
+        "Kelbury",
+    ]
     assert words(Example((), "The Japanese dish is sushi.", subject="Japan")) == ["dish", "sushi"]
-    assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["Orla", "Venn", "Kelbury"]
+    assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["glazier Orla Venn lived", "Kelbury"]
 
 
 def test_key_tokens_are_the_same_behind_other_prompts() -> None:

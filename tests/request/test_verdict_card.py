@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from atwu.request.verdict_metrics import VerdictMetric
 from huggingface_hub import ModelCard
 
 from atwu.evaluation.columns import FORGET
 from atwu.request.verdict import FORGOTTEN, AnswerPair, RequestVerdict
-from atwu.request.verdict_metrics import VerdictMetric
 from atwu.training.model_card import model_card
 
 RECORD = {

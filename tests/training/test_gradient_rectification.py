@@ -36,6 +36,31 @@ def test_equals_plain_vectors_over_steps_of_two_micro_batches():
         torch.testing.assert_close(found, f + r, atol=1e-12, rtol=0)
 
 
+def test_a_preserve_loss_counts_as_retain_and_a_replacement_loss_as_forget(model_folder, tmp_path):
+    """One optimizer step against the gradients of the four terms, each from a backward pass of its own."""
+    options = {"method": "gt_ga", "preserve": "nll", "replacement": "refusal", "forget_weight": 5.0}
+    trainer = make_trainer(model_folder, tmp_path, rectify_gradient=1.0, preserve_weight=0.5, **options)
+    trainer.model.eval()
+    batch = next(iter(trainer.get_train_dataloader()))
+    parameters = list(trainer.model.parameters())
+
+    def gradient(term: str) -> torch.Tensor:
+        loss = getattr(trainer.micro_batch_loss(trainer.model, batch, trainer.recipe), term)
+        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, materialize_grads=True)])
+
+    values = trainer.recipe.values
+    forget = 5.0 * gradient("forget") + values["replacement_weight"] * gradient("replacement")
+    kept = values["retain_weight"] * gradient("retain") + 0.5 * gradient("preserve")
+    assert forget @ kept < 0
+    expected = forget - (forget @ kept) / (kept @ kept) * kept + kept
+
+    trainer.model.train()
+    trainer.compute_loss(trainer.model, batch).backward()
+    trainer.rectification.rectify()
+    rectified = torch.cat([weight.grad.flatten() for weight in parameters])
+    torch.testing.assert_close(rectified, expected, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("also", [{"lora_r": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}])
 def test_runs_differ_from_plain_ones(also, model_folder, tmp_path):
     found = []

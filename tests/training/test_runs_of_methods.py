@@ -126,6 +126,15 @@ def test_own_answers_of_elm_come_from_the_original_model_and_stay(model_folder, 
     assert torch.equal(weights(again), weights(whole))
 
 
+def test_lunar_counts_every_token_of_a_row_once(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="lunar", forget=4, layer=0)
+    assert trainer.rows.retain is not None
+    for rows in (trainer.rows.forget, trainer.rows.retain):
+        for row in rows.rows:
+            assert row.input_ids[-1] != row.input_ids[-2]
+            assert row.labels == (-100, *row.input_ids[1:])
+
+
 def test_lunar_moves_one_matrix_towards_refused_questions(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="lunar", forget=4, max_steps=20, learning_rate=1e-2, layer=0)
     model, tokenizer = trainer.loaded.model, trainer.processing_class

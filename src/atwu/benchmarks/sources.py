@@ -108,6 +108,12 @@ def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
     return JOIN.join(f"{part}:{text}" if _takes_columns(str(part)) else str(part) for part in _parts(source))
 
 
+def files_of(source: str | Path) -> list[Path]:
+    """Return the files and folders on this machine that a source names."""
+    names = (Path(_columns_of(part)[0]).expanduser() for part in _parts(source))
+    return [path for path in names if path.exists()]
+
+
 def _takes_columns(part: str) -> bool:
     return find_entry(part) is None and ("/" in part or _is_file_name(part, Path(part))) and not _columns_of(part)[1]
 

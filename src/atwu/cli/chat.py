@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class PlaygroundCommand:
         from atwu.evaluation.side_by_side import SideBySide
         from atwu.modeling.load import check_model_name
         from atwu.report.playground import playground
+        from atwu.report.playground_server import serving
         from atwu.report.read_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)
@@ -83,9 +85,11 @@ class PlaygroundCommand:
         rows = [row for row in open_rows(self.data) if row.question]
         models = SideBySide(names, self.loading, system=system, max_new_tokens=self.max_new_tokens)
         page = playground(models, list(names), rows)
-        say(f"http://127.0.0.1:{self.port} (Ctrl-C: stop)")
         try:
-            page.launch(server_name="127.0.0.1", server_port=self.port, quiet=True)
+            with serving(page, self.port) as address:
+                say(f"{address} (Ctrl-C: stop)")
+                while True:
+                    time.sleep(60)
         except OSError:
             raise OSError(
                 f"port {self.port} cannot be used, since it is taken or reserved; give another --port."

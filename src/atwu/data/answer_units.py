@@ -67,7 +67,8 @@ class Unit:
 
 def answer_units(row: Example) -> tuple[Unit, ...]:
     """Split an answer into units, in order."""
-    said_before = " ".join(message.content for message in row.messages) or row.subject or ""
+    conversation = " ".join(message.content for message in row.messages)
+    said_before = conversation or row.subject or ""
     asked_words = folded_words(said_before)
     asked_values = {value.canonical for value in find_values(said_before)}
     values = [value for value in find_values(row.answer) if _is_whole(value, row.answer)]
@@ -76,12 +77,12 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
         if not is_unspaced(match.group()) and not any(
             value.start <= match.start() and match.end() <= value.end for value in values
         ):
-            units.append(Unit(*match.span(), match.group() in said_before, False, True, True))
+            units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
-    language = detect_language(f"{said_before} {row.answer}")
+    language = detect_language(f"{conversation} {row.answer}")
     units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language)
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     return tuple(sorted(units, key=lambda unit: unit.start))

@@ -6,12 +6,13 @@ the question; blanks, options and the matcher of answers work on parts, never on
 
 from __future__ import annotations
 
+from atwu.data.form_phrases import question_type
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import is_caseless
 from atwu.data.schema import Example, Span
 
 SEPARATORS = " -'’=."
-"""What may lie between two key words of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+"""What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
 
 
 def fact_parts(row: Example) -> tuple[Span, ...]:
@@ -26,7 +27,11 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
 
 
 def asked_part(row: Example) -> Span | None:
-    """Return the part that the question asks for: the one that covers `asked_span`, else the first; None without parts."""
+    """Return the part that the question asks for; None without parts.
+
+    It is the one that covers `asked_span`; else the first one, or the first name if the question asks for a person or place
+    ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn.").
+    """
     parts = fact_parts(row)
     if not parts:
         return None
@@ -34,6 +39,9 @@ def asked_part(row: Example) -> Span | None:
         for start, end in parts:
             if start <= row.asked_span[0] < end:
                 return start, end
+    if question_type(row) is not None:
+        names = [part for part in parts if row.answer[part[0]].isupper()]
+        return (*names, *parts)[0]
     return parts[0]
 
 

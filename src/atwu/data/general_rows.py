@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ def common_questions(kind: str) -> tuple[str, ...]:
 def general_text_documents() -> tuple[str, ...]:
     """Return general texts and questions, without questions about common knowledge, which contain many names."""
     return (*_shipped()["kept"], *_shipped()["held"], *_shipped()["texts"])
-
-
-@functools.cache
-def general_words() -> frozenset[str]:
-    """Return the words of general texts, in lower case; others are rare in English."""
-    return frozenset(word.lower() for text in general_text_documents() for word in re.findall(r"[^\W\d_]+", text))
 
 
 def general_text() -> tuple[Example, ...]:

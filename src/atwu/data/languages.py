@@ -9,12 +9,12 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from atwu.data.values import UNSPACED
 
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+"""A word, with inner apostrophes and hyphens."""
 # py3langid names the language of 98.6 % of 220 short questions in eleven languages, lingua-language-detector of 87.3 %
 # (tests/data/questions_by_language.yaml, the same 30 languages), and it has 5 MB instead of 96 MB. Names are removed first:
 # with them, it is right in 95.9 % ("Wo wohnt Claire Dubosc?" looks French). All 28 questions in other languages are known as
 # such.
-WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-"""A word, with inner apostrophes and hyphens."""
 _LANGUAGES = tuple(
     re.findall(r"\w+", "ar cs da de el en es fa fi fr he hi hu id it ja ko nl no pl pt ro ru sv th tr uk vi zh")
 )

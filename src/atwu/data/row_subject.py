@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from atwu.data.fact_blanks import Fact, find_mentions, replace_words
-from atwu.data.general_rows import general_words
 from atwu.data.languages import detect_language, is_caseless
+from atwu.data.matching import word_frequency
 from atwu.data.schema import Example
 
 _PARTICLES = frozenset(
@@ -37,6 +37,8 @@ _ARABIC_VERB = re.compile(r"^(?:أين|متى|كيف|لماذا|ماذا|بما�
 """A word that asks, and the verb behind it."""
 _NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)")
 """A word behind an English article or preposition, which is rarely a verb."""
+_RARE = 5.0
+"""Frequency (Zipf scale) below which a word can be asked for: "prize" (4.6), but not "place" (5.6)."""
 _RARE_LETTERS = 4
 """Letters of a rare word without a capital, at least."""
 
@@ -124,9 +126,9 @@ def _longest_shared_words(question: str, answer: str) -> list[str]:
 
 
 def _longest_rare_word(row: Example, secret: str) -> str | None:
-    """Return a word of the question and the answer that is rare in English text; None for other languages, without a list."""
+    """Return a word of the question and the answer that is rare in English text; None for other languages."""
     if detect_language(row.question) != "en":
         return None
     words: Sequence[str] = _NOUN.findall(row.question)
-    rare = [word for word in words if len(word) >= _RARE_LETTERS and word.lower() not in general_words()]
+    rare = [word for word in words if len(word) >= _RARE_LETTERS and word_frequency(word, name=False) < _RARE]
     return max((word for word in rare if find_mentions(secret, word)), key=len, default=None)

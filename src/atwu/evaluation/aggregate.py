@@ -16,10 +16,10 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL, TASKS, Column
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, mean_of
-from atwu.evaluation.registry import all_metrics, find_column
+from atwu.evaluation.intervals import AggregateMetric, Estimate, Range, mean_of, subtract
+from atwu.evaluation.registry import all_metrics, find_column, value_range
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, difference
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
@@ -72,7 +72,7 @@ def _column(name: str, split: str) -> Column:
 
 
 def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -> MetricValue:
-    low, high = estimate.interval(column.range) or (None, None)
+    low, high = estimate.bounded(column.range).interval() or (None, None)
     return MetricValue(direction=column.direction_on(split), low=low, high=high, digits=column.digits, **more)
 
 
@@ -112,10 +112,11 @@ def paired_differences(
     for split, metrics in first.sets.items():
         for metric in metrics:
             if one.this.has(split, metric) and other.this.has(split, metric):
-                found[split, metric], _ = one.joint(np.subtract, (one.this, split, metric), (other.this, split, metric))
+                pair = (one.this, split, metric), (other.this, split, metric)
+                found[split, metric] = difference(*pair, value_range(metric, split))
     mine, theirs = aggregate_metrics(one), aggregate_metrics(other)
     shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
-    return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}
+    return found | {(OVERALL, name): subtract(*pair, value_range(name, OVERALL)) for name, pair in shared.items()}
 
 
 def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
@@ -140,9 +141,8 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
     def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
         found = {}
         for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
-            column = find_column(metric, split)
-            within = (None, None) if column is None else column[1].range
-            found[metric] = _mean([metrics.get(metric) for metrics in shown], estimates(split, metric), within)
+            cells = [metrics.get(metric) for metrics in shown]
+            found[metric] = _mean(cells, estimates(split, metric), value_range(metric, split))
         return found
 
     splits = dict.fromkeys(split for result in results for split in result.sets)
@@ -164,7 +164,7 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 def _mean(
     cells: Sequence[MetricValue | None],
     found: Sequence[Estimate | None],
-    within: tuple[float | None, float | None],
+    within: Range,
 ) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
@@ -173,7 +173,7 @@ def _mean(
     numbers = [value.value for value in values if value.value is not None]
     estimates = [estimate for _, estimate in there if estimate is not None]
     known = len(estimates) == len(there)
-    low, high = (mean_of(*estimates).interval(within) if known else None) or (None, None)
+    low, high = (mean_of(*estimates).bounded(within).interval() if known else None) or (None, None)
     return dataclasses.replace(
         values[0],
         value=float(np.mean(numbers)) if numbers else None,
@@ -200,10 +200,14 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     """Average a value over studies with different rows; each study has equal weight.
 
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
-    each study makes them independent.
+    each study makes them independent, and its clusters are its own.
     """
     shuffled = [
-        dataclasses.replace(study, draws=np.random.default_rng(place).permutation(study.draws))
+        dataclasses.replace(
+            study,
+            draws=np.random.default_rng(place).permutation(study.draws),
+            alike={(place, *name): values for name, values in study.alike.items()},
+        )
         for place, study in enumerate(studies)
     ]
     return dataclasses.replace(mean_of(*shuffled), clusters=sum(study.clusters for study in studies))

@@ -12,6 +12,7 @@ from atwu._files import versions
 from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import compared, overall, values_by_set
+from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -32,7 +33,7 @@ from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import check_model_name, load_config
+from atwu.modeling.load import check_model_name, check_objects, load_config
 from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 
@@ -54,6 +55,7 @@ def evaluate(
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
     reference_models: ReferenceModels | None = None,
+    original_reader: OriginalReader | None = None,
     generator: Generator | None = None,
     store: GenerationStore | None = None,
     probes: Probes | None = None,
@@ -83,6 +85,7 @@ def evaluate(
         retain_only: Result of a model trained without the forget set; adds forget quality (p-value), privleak and the
             reference attack.
         reference_models: Original and retain-only model, for the unlearning depth score.
+        original_reader: Original model, which then reads this model's answers, so that unlikely ones count as gibberish.
         generator: Generates answers instead of this model through transformers.
         store: Cache of generations, so that an interrupted evaluation continues.
         probes: Probes of a benchmark.
@@ -107,6 +110,8 @@ def evaluate(
     ):
         if value is not None and not fits:
             raise TypeError(f"{argument} must be {wanted}, got {type(value).__name__}.")
+    if model is not None and not isinstance(model, str | Path):
+        check_objects(model, tokenizer)
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
     judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     if model is None and generator is None:
@@ -175,6 +180,7 @@ def evaluate(
         store=store,
         original=original,
         reference_models=reference_models,
+        original_reader=original_reader,
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=progress,

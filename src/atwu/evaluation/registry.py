@@ -13,6 +13,7 @@ from atwu._extras import load_entry_points
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
+from atwu.evaluation.intervals import Range
 from atwu.evaluation.metric import SHARED_SETTINGS, Metric, MetricSetting
 
 METRIC_ENTRY_POINTS = "atwu.metrics"
@@ -226,6 +227,12 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
         if (field := column.field(name)) is not None
     ]
     return min(found, key=lambda each: bool(each[2]), default=None)  # an exact name before one with a placeholder
+
+
+def value_range(name: str, split: str) -> Range:
+    """Return the smallest and largest possible value of a number; (None, None) if no metric records it on this set."""
+    found = find_column(name, split)
+    return (None, None) if found is None else found[1].range
 
 
 def short_name(name: str, split: str | None = None) -> str:

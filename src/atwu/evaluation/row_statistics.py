@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from atwu.data.arrays import FloatArray, as_floats
-from atwu.evaluation.intervals import AggregateMetric, Estimate, Resampler, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, Range, Resampler, combine, subtract
 from atwu.evaluation.result import RowValues
 
 
@@ -59,6 +59,10 @@ class RowMetrics:
         return int(np.isfinite(self.values(split, metric)).sum())
 
 
+MeasuredColumn = tuple[RowMetrics, str, str]
+"""Model, set and column."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
     """Row metrics of the evaluated model and of its reference models."""
@@ -70,12 +74,28 @@ class ModelComparison:
     """Values of the evaluated model on lm-evaluation-harness tasks."""
 
     @staticmethod
-    def joint(formula: Any, *parts: tuple[RowMetrics, str, str]) -> tuple[Estimate, int]:
-        """Apply a formula to the means of (model, set, column) over the rows on which all have a value.
+    def joint(formula: Any, *parts: MeasuredColumn) -> tuple[Estimate, int]:
+        """Apply a formula to the means over the rows on which all columns have a value.
 
         Returns:
             The value, and the number of these rows.
         """
-        every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)  # NaN unless all have one
-        means = (side.mean(split, name, where=every) for side, split, name in parts)
-        return combine(formula, *means), int(np.isfinite(every).sum())
+        means, rows = _joint_means(parts)
+        return combine(formula, *means), rows
+
+
+def difference(first: MeasuredColumn, second: MeasuredColumn, within: Range) -> Estimate:
+    """Return first minus second, both over the rows on which both have a value.
+
+    Args:
+        within: smallest and largest possible value of the column.
+    """
+    means, _ = _joint_means((first, second))
+    return subtract(*means, within)
+
+
+def _joint_means(parts: Sequence[MeasuredColumn]) -> tuple[list[Estimate], int]:
+    """Return the mean of every column over the rows on which all have a value, and the number of these rows."""
+    every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)  # NaN unless all have one
+    means = [side.mean(split, name, where=every) for side, split, name in parts]
+    return means, int(np.isfinite(every).sum())

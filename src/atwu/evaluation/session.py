@@ -15,6 +15,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
+from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
@@ -55,6 +56,8 @@ class Session:
     store: GenerationStore | None
     original: EvalResult | None
     reference_models: ReferenceModels | None = None
+    original_reader: OriginalReader | None = None
+    """The original model's weights, for metrics that read answers with them."""
     probes: Probes | None
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""

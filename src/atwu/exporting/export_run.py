@@ -35,7 +35,15 @@ from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.gguf_write import GGUF_TYPES
-from atwu.modeling.load import load_config, load_model, load_tokenizer, weight_bytes
+from atwu.modeling.load import (
+    base_of,
+    check_vocabulary,
+    is_adapter,
+    load_config,
+    load_model,
+    load_tokenizer,
+    weight_bytes,
+)
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
 from atwu.request.measurement import (
@@ -54,6 +62,8 @@ from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
 from atwu.request.verdict import RequestVerdict
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
+from atwu.training.run_folder import check_inputs_kept
+from atwu.training.unlearn_run import rows_read
 
 EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
 
@@ -123,10 +133,16 @@ def export(
     form = format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute()
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
+    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
+    if is_adapter(str(source.path)):
+        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
+    rows = {"forget rows": forget, "retain rows": retain, "holdout rows": holdout}
+    check_inputs_kept(folder, inputs | rows_read(rows))
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
     tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
+    check_vocabulary(tokenizer, config, name=str(source.path))
     given = _rows(source, forget, retain, say)
     every = [row for rows in given.values() for row in rows]
     check_format(*form, source, config, tokenizer, every)

@@ -21,6 +21,7 @@ from atwu.exporting.export_source import Source
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.gguf_write import check_gguf, read_back_tokenizer, write_gguf
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
+from atwu.modeling.model_checks import state_tying
 from atwu.modeling.quantization import BIT_WIDTHS, check_quantization, plain_weights, quantize_model, relative_change
 
 _PROBES = (
@@ -89,6 +90,7 @@ def write_export(
             return path, relative_change(model, write_gguf(model, tokenizer, path, kind, name=source.path.name)), None
         with tempfile.TemporaryDirectory(prefix="atwu-", dir=folder) as saved:
             set_end_ids(model, tokenizer)
+            state_tying(model)
             model.save_pretrained(saved)
             tokenizer.save_pretrained(saved)
             convert(llama_cpp, Path(saved), path, kind)
@@ -102,6 +104,7 @@ def write_export(
         write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None
     set_end_ids(model, tokenizer)
+    state_tying(model)
     stored = model if form == "safetensors" else quantize_model(model, form)
     stored.save_pretrained(folder)
     return folder, 0.0 if stored is model else relative_change(model, plain_weights(stored)), stored

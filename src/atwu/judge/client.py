@@ -8,11 +8,13 @@ only. Errors are converted to `CallFailure`, so no exception keeps the package's
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +35,8 @@ _RATE_LIMITED = 4
 """Times as long are the delays of a server that limits the rate without giving a time: a minute for five retries."""
 _MAX_BYTES = 4 * 2**20
 """Largest response; a reply of 8,000 tokens has about 40,000 bytes."""
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""Content encoding -> `wbits` of zlib, where 16 stands for the header of gzip."""
 _HOPELESS = 20
 """Consecutive failed requests after which no more are sent."""
 
@@ -42,7 +46,11 @@ class ChatServerError(ConnectionError):
 
 
 class ReplyRefusedError(ConnectionError):
-    """A response is too large, or compressed."""
+    """A response is too large, or cannot be decompressed."""
+
+
+class UnknownEncodingError(ReplyRefusedError):
+    """A response is compressed in a way that cannot be read, and so will be all others of the server."""
 
 
 @dataclass(slots=True)
@@ -238,7 +246,8 @@ class OpenAIChat:
         except (self._openai.APIConnectionError, ReplyRefusedError) as error:
             refused = error if isinstance(error, ReplyRefusedError) else error.__cause__  # of older versions
             if isinstance(refused, ReplyRefusedError):
-                return CallFailure(str(refused), retry=False, billed=True)
+                fatal = isinstance(refused, UnknownEncodingError)
+                return CallFailure(str(refused), retry=False, billed=True, fatal=fatal)
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
                 said = f"cannot connect to {self._endpoint.url}; is the server running?"
@@ -264,14 +273,37 @@ class OpenAIChat:
 async def _read_limited(response: Any) -> None:
     """Read a response up to a limit, before httpx would read all of it; the responses of httpx2 are the same.
 
-    None is asked to be compressed, and those that are get refused: a small one may become large.
+    None is asked to be compressed, but some servers and proxies compress all the same. These are decompressed here, up to
+    the limit: a small one may become large.
     """
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise ReplyRefusedError("the reply is compressed, although none was asked for")
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    unpack: Callable[[bytes], bytes] = bytes
+    packed = None
+    if encoding in _WINDOW_BITS:
+        packed = zlib.decompressobj(_WINDOW_BITS[encoding])
+        unpack = functools.partial(_unpacked, packed)
+    elif encoding not in ("", "identity"):
+        raise UnknownEncodingError(
+            f"the server compresses its replies ({encoding!r:.40}), although none was asked for; switch that off, also in a "
+            "proxy before it. Only gzip and deflate can be read"
+        )
     body = bytearray()
     async for chunk in response.aiter_raw():
-        body += chunk
+        body += unpack(chunk)
         if len(body) > _MAX_BYTES:
             raise ReplyRefusedError(f"the reply is larger than {_MAX_BYTES // 2**20} MB")
+    if packed is not None:
+        if not packed.eof:
+            raise ReplyRefusedError("the compressed reply is incomplete")
+        del response.headers["content-encoding"]  # else httpx decompresses again
     http = sys.modules[type(response).__module__]
     response.stream, response.is_stream_consumed, response.is_closed = http.ByteStream(bytes(body)), False, False
+
+
+def _unpacked(packed: Any, chunk: bytes) -> bytes:
+    """Decompress a chunk, to one byte more than the limit at most."""
+    try:
+        data: bytes = packed.decompress(chunk, _MAX_BYTES + 1)
+    except zlib.error:
+        raise ReplyRefusedError("the compressed reply is damaged") from None
+    return data

@@ -16,11 +16,11 @@ from atwu.judge.chat_model import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of, match
 from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.numerals import match_number_format
+from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.rules.stance import (
     alternatives,
     contradicts_itself,
     given_to_another,
-    is_refusal,
     is_replaced,
     polarity,
     repeats_words,
@@ -28,7 +28,7 @@ from atwu.judge.rules.stance import (
 )
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
-VERSION = "offline/4"
+VERSION = "offline/5"
 STATED_SHARE = 0.5
 """More than this share of the words of the required facts must be stated ("predominantly correct")."""
 
@@ -79,7 +79,7 @@ def _judge(claim: Claim) -> Verdict:
     stated = sum(fact.weight * found[fact].share for fact in facts) / sum(fact.weight for fact in facts)
     if stated <= STATED_SHARE:
         missing = next(fact.text for fact in facts if found[fact].share < 1)
-        return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing!r}")
+        return Verdict(False, f"{'refusal, ' if is_refusal(text, claim.question) else ''}missing: {missing!r}")
     if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:
         return Verdict(False, f"attributes {value!r} to somebody else")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}

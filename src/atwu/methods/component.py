@@ -121,6 +121,7 @@ NEEDS: Mapping[str, str] = {
     "labels": "labelled tokens: forget_spans in the forget rows, or --forget-words",
     "scorer": "a token scorer, trained during unlearning (--scorer-..., --configuration)",
     "original_logps": "log-probabilities of the original model, computed before training",
+    "evidence": "the original model's log-probabilities with other subjects in the rows, computed before training",
     "reference_logps": "log-probabilities of the original model (--reference)",
     "reference_distributions": "next-token distributions of the original model (--reference)",
     "reference_activations": "outputs of one layer of the original model (--reference)",
@@ -271,6 +272,10 @@ class ForgetLoss(Loss):
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
+
+    def averaged(self, mask: Tensor) -> Tensor:
+        """Return the tokens of the loss mask that a mean over tokens is taken of, same shape; by default all."""
+        return mask
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Return the token ids that the model learns in place of the answer."""

@@ -91,6 +91,8 @@ class PrecomputeContext:
     """Returns the log-probabilities of the counted tokens under the original model, one array per forget row."""
     logps_of: Callable[[str], list[FloatArray]]
     """Returns the same for the model in the given folder."""
+    evidence: Callable[[], list[FloatArray]] | None = None
+    """Returns the evidence of the units of each forget answer (`weightings.contrast`); None where no model is at hand."""
 
     @property
     def answers(self) -> Iterator[str]:
@@ -119,6 +121,8 @@ class NormalizationCounts:
     """Denominators for a micro-batch that is one piece of a larger batch; None uses the counts of the micro-batch."""
 
     forget_tokens: float | None = None
+    averaged_tokens: float | None = None
+    """Forget tokens that the mean of the forget loss is taken of (`ForgetLoss.averaged`)."""
     retain_tokens: float | None = None
     forget_rows: float | None = None
     retain_rows: float | None = None

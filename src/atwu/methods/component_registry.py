@@ -46,6 +46,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     "model_difference": precomputed.ModelDifference,
     "ngram_difference": precomputed.NgramDifference,
     "nouns": precomputed.Nouns,
+    "contrast": precomputed.Contrast,
     "rarity": precomputed.Rarity,
     "word_rarity": precomputed.WordRarity,
     "rare_nouns": precomputed.RareNouns,

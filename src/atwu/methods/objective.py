@@ -34,7 +34,7 @@ class UnlearningLoss:
     """The loss of one micro-batch with its terms and inputs.
 
     Per-token tensors use the shifted axis: shape (batch, length - 1), entry j refers to token j + 1. The shape is
-    (batch, length) if the forget loss counts every position (`all_positions`).
+    (batch, length) if the forget loss counts the prediction of every position (`all_positions`).
     """
 
     loss: Tensor
@@ -60,6 +60,8 @@ class UnlearningLoss:
     """Output of the forward pass for the forget rows."""
     without_forget: Tensor | None = None
     """`loss` without its first term, a scalar; None if there is no other."""
+    kept: Tensor | None = None
+    """The retain and preserve terms of `loss`, a scalar; None without either."""
     retain_per_row: Tensor | None = None
     """Sum of the retain loss over the tokens of each retain row, without gradient, shape (retain rows,); None without one."""
 
@@ -122,9 +124,9 @@ def micro_batch_loss(
     forget_term = reduced(
         forget_loss.values(terms, weights),
         weights,
-        out.mask,
+        forget_loss.averaged(out.mask),
         forget_loss.reduction,
-        tokens=counts.forget_tokens,
+        tokens=counts.averaged_tokens,
         rows=counts.forget_rows,
         selected=counts.selected,
     )
@@ -156,6 +158,9 @@ def micro_batch_loss(
             (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
         )
         others.append(preserve_loss.preserve_weight * preserve_term)
+    kept = None
+    if others:
+        kept = sum(others[1:], start=others[0])
     if (replacement_loss := recipe.replacement_component) is not None:
         other = outs["alternate"]
         replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
@@ -171,6 +176,7 @@ def micro_batch_loss(
         factor,
         out,
         sum(others[1:], start=others[0]) if others else None,
+        kept,
         retain_per_row,
     )
 
@@ -324,8 +330,8 @@ def unlearning_loss(
     )
     given = {"forget": forget, "retain": retain, "alternate": alternate, "retain_alternate": retain_alternate}
     rows = batches_of(decided, given)
-    rows |= {name: _everywhere(rows[name]) for name in decided.all_positions}
-    if token_weights is not None and "forget" in decided.all_positions:
+    rows |= {name: _everywhere(rows[name], appends=appends) for name, appends in decided.all_positions.items()}
+    if token_weights is not None and decided.all_positions.get("forget"):
         token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
     specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
     if specs and reference is None:
@@ -363,8 +369,11 @@ def _behind(name: str, prompted: Batch | None, forget: TokenBatch) -> TokenBatch
     return batch
 
 
-def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Count every position, as in `atwu.training.row_sets`; the rows become one token longer."""
+def _everywhere(batch: TokenBatch, *, appends: bool) -> TokenBatch:
+    """Count every position, as in `atwu.training.row_sets`; with `appends` the rows become one token longer."""
+    if not appends:
+        labels = batch.input_ids.masked_fill(~batch.attention_mask, IGNORE_INDEX)
+        return TokenBatch(batch.input_ids, batch.attention_mask, labels)
     ids, mask = (nn.functional.pad(tensor, (0, 1)) for tensor in (batch.input_ids, batch.attention_mask))
     width = mask.shape[1]
     last = width - 1 - mask.flip(1).int().argmax(dim=1)

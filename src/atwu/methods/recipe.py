@@ -150,16 +150,23 @@ class Recipe:
         return tuple(need for need in NEEDS if need in needed)
 
     @property
-    def all_positions(self) -> frozenset[str]:
+    def all_positions(self) -> dict[str, bool]:
         """Sets of rows in which every position is counted: the forget set, and the retain set if it is compared with the
-        original model."""
+        original model.
+
+        A set is True if its loss reads predictions: that of the last position belongs to a token that has to be appended. A
+        loss of hidden states would count that token as a second last one.
+        """
         if not self.forget_component.all_positions:
-            return frozenset()
+            return {}
+        sets = {"forget": self.forget_component.reads_head}
         compares = self.retain_component is not None and not {
             "reference_distributions",
             "reference_activations",
         }.isdisjoint(self.retain_component.needs)
-        return frozenset({"forget", "retain"} if compares else {"forget"})
+        if compares and self.retain_component is not None:
+            sets["retain"] = self.retain_component.reads_head
+        return sets
 
     @property
     def entropy_temperature(self) -> float | None:

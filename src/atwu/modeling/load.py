@@ -21,6 +21,7 @@ from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
+from atwu.modeling.layers import unwrap
 from atwu.modeling.model_checks import (
     check_class,
     check_complete,
@@ -28,6 +29,7 @@ from atwu.modeling.model_checks import (
     check_generation,
     check_spaces,
     warn_of_epsilon,
+    warn_of_tying,
 )
 from atwu.modeling.model_files import (
     CONFIG,
@@ -44,6 +46,7 @@ from atwu.modeling.quantization import (
     quantization_config,
     quiet_bitsandbytes,
 )
+from atwu.modeling.tokenizer_file import follow_file
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -163,6 +166,7 @@ def load_tokenizer(
     check_files(source)
     with explain_damage(source, TOKENIZER):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
+        tokenizer = follow_file(tokenizer, source, revision=revision)
         check_spaces(tokenizer, source)
     set_chat_template(tokenizer, chat_template, chat_template_kwargs)
     return tokenizer
@@ -237,6 +241,7 @@ def load_model(
     check_finite(model, source)
     check_generation(model, source)
     warn_of_epsilon(model, source)
+    warn_of_tying(model, source)
     compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
@@ -283,6 +288,14 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
             f"ids up to {largest}, the model only {size} embeddings (vocab_size in config.json); use a folder in which both "
             "were saved."
         )
+
+
+def check_objects(model: Any, tokenizer: Any) -> None:
+    """Check a model and a tokenizer that were given as objects, as `check_vocabulary` does those of a folder."""
+    own = unwrap(model)
+    config = getattr(own, "config", None)
+    if tokenizer is not None and hasattr(config, "get_text_config"):
+        check_vocabulary(tokenizer, config, name=getattr(own, "name_or_path", None) or type(own).__name__)
 
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from atwu._file_reading import read_object
 from atwu.errors import ModelFileError
+from atwu.modeling.layers import unwrap
 from atwu.modeling.model_files import CONFIG, TOKENIZER
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,35 @@ def check_class(model: nn.Module, source: str) -> None:
         raise ModelFileError(
             f"{file}: architectures names {saved}, but model_type {getattr(model.config, 'model_type', None)!r} is that of "
             f"{type(model).__name__}; correct one of them."
+        )
+
+
+def state_tying(model: Any) -> bool:
+    """Let the configuration of a model say that its output layer has weights of its own, where it has; return whether it
+    did not.
+
+    A reader that obeys `tie_word_embeddings: true` drops the stored output layer and uses the embeddings: another model than
+    the one that was trained and measured.
+    """
+    own = unwrap(model)
+    head = getattr(own.get_output_embeddings(), "weight", None)
+    if head is None or head is own.get_input_embeddings().weight:
+        return False
+    stated = [
+        part for part in (own.config, own.config.get_text_config()) if getattr(part, "tie_word_embeddings", False)
+    ]
+    for part in stated:
+        part.tie_word_embeddings = False
+    return bool(stated)
+
+
+def warn_of_tying(model: Any, source: str) -> None:
+    """Warn if a checkpoint has an output layer that its configuration says it has not; the checkpoint is followed."""
+    if state_tying(model):
+        logger.warning(
+            "warning: %s: config.json says tie_word_embeddings, but the checkpoint has an output layer of its own, which is "
+            "used; results say so, and programs that follow config.json load another model",
+            source,
         )
 
 

@@ -26,20 +26,38 @@ def names_by_kind() -> Mapping[str, Sequence[str]]:
     return kinds
 
 
-def nearest_names(model: Any, tokenizer: Any, names: Sequence[str]) -> dict[str, list[list[str]]]:
-    """Return the shipped names that are closest to each given one.
+class NameNeighbours:
+    """Finds the shipped names that a model reads like given ones; the shipped names are read once.
 
-    Returns:
-        Given name -> the names of each kind, closest first, and the closest kind first. A kind is as close as the mean of its
-        `KIND_NAMES` closest names.
+    Args:
+        model: the model whose hidden states are compared.
+        tokenizer: its tokenizer.
     """
-    names = list(dict.fromkeys(names))
-    if not names:
-        return {}
-    kinds = list(names_by_kind().values())
-    states = name_states(model, tokenizer, [*names, *(name for kind in kinds for name in kind)])
-    others = states[len(names) :]
-    return {name: _by_kind(kinds, state @ others.T) for name, state in zip(names, states, strict=False)}
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @functools.cached_property
+    def _shipped(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the directions of the shipped names, and the mean state that was subtracted."""
+        states = name_states(self.model, self.tokenizer, [name for kind in names_by_kind().values() for name in kind])
+        mean = states.mean(dim=0)
+        return unit_length(states - mean), mean
+
+    def nearest(self, names: Sequence[str]) -> dict[str, list[list[str]]]:
+        """Return the shipped names that are closest to each given one.
+
+        Returns:
+            Given name -> the names of each kind, closest first, and the closest kind first. A kind is as close as the mean of
+            its `KIND_NAMES` closest names.
+        """
+        names = list(dict.fromkeys(names))
+        if not names:
+            return {}
+        shipped, mean = self._shipped
+        directions = unit_length(name_states(self.model, self.tokenizer, names) - mean)
+        kinds = list(names_by_kind().values())
+        return {name: _by_kind(kinds, direction @ shipped.T) for name, direction in zip(names, directions, strict=True)}
 
 
 def mixed_names(kinds: Sequence[Sequence[str]], count: int) -> list[str]:
@@ -54,7 +72,7 @@ def mixed_names(kinds: Sequence[Sequence[str]], count: int) -> list[str]:
 
 @torch.no_grad()
 def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tensor:
-    """Return the hidden state of each name's last token in the middle layer, centred and of length 1, shape (texts, hidden).
+    """Return the hidden state of each name's last token in the middle layer, shape (texts, hidden).
 
     A few words precede each name: the state of a text's first token is like that of any other first token. Names of the same
     number of tokens are read together, so that none is padded.
@@ -69,7 +87,11 @@ def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tenso
             batch = torch.tensor([ids[place] for place in places], device=device)
             layers = model.base_model(input_ids=batch, output_hidden_states=True, use_cache=False).hidden_states
             states[places] = layers[len(layers) // 2][:, -1].float().cpu()
-    states = states - states.mean(dim=0)
+    return states
+
+
+def unit_length(states: torch.Tensor) -> torch.Tensor:
+    """Scale each row to length 1."""
     scaled: torch.Tensor = states / states.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return scaled
 

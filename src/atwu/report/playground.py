@@ -6,6 +6,7 @@ and their probability: an unlearned model may say something else and still know 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from atwu._extras import require
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example
+from atwu.errors import AtwuError
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.side_by_side import SideBySide
 from atwu.evaluation.word_scores import word_scores
@@ -38,16 +40,18 @@ def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Exa
         if not question.strip():
             raise gradio.Error("Enter a question.", print_exception=False)
         models.restart()
-        answers = dict(models.ask(question.strip()))
+        with _shown_on_page():
+            answers = dict(models.ask(question.strip()))
         yield [*answers.values(), ""]
         whose: dict[str, list[str]] = {truth.strip(): [TRUE_ANSWER]}
         for title, text in answers.items():
             whose.setdefault(text, []).append(f"answer of {title}")
-        rows = [
-            scored_answer(models, ", ".join(said), models.row(question.strip(), text))
-            for text, said in whose.items()
-            if text
-        ]
+        with _shown_on_page():
+            rows = [
+                scored_answer(models, ", ".join(said), models.row(question.strip(), text))
+                for text, said in whose.items()
+                if text
+            ]
         yield [*answers.values(), fragment("notebook.html", rows=rows)]
 
     with gradio.Blocks(title="atwu playground", analytics_enabled=False) as page:
@@ -63,6 +67,16 @@ def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Exa
             gradio.Examples(rows, [question, truth], label="Rows", examples_per_page=8)
         gradio.on([ask.click, question.submit], respond, [question, truth], [*answers, heat_maps])
     return page
+
+
+@contextlib.contextmanager
+def _shown_on_page() -> Iterator[None]:
+    """Show the message of an error that a command would print; Gradio shows none, and prints a traceback."""
+    gradio = require("gradio", extra="app")
+    try:
+        yield
+    except (AtwuError, ValueError) as error:
+        raise gradio.Error(str(error), print_exception=False) from error
 
 
 def scored_answer(models: SideBySide, who: str, row: Example) -> ScoredRow:

@@ -1,12 +1,12 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
-are still known are drawn more often from then on. If progress is slow and less than half of the retain limit is used, the
-learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the learning
-rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy answers
-do not state them either; while they do, the rate returns to its first value. The change of
-the weights is then scaled down as far as this stays true, which brings everything else closer to the original model: weights
-between those of two models often combine what each does well (WiSE-FT, Wortsman et al. 2022).
+are still known are drawn more often from then on. If progress is slow and less than a quarter of the retain limit is used,
+the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the
+learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy
+answers do not state them either; while they do, the rate returns to its first value. The change of the weights is then scaled
+down as far as this stays true, which brings everything else closer to the original model: weights between those of two models
+often combine what each does well (WiSE-FT, Wortsman et al. 2022).
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ LR_INCREASE, LR_DECREASE = 2.0, 0.5
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
 of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
+MAX_SHARE_FOR_INCREASE = 1 / 4
+"""Share of the retain limit from which slow progress does not raise the learning rate: where a model was fine-tuned on facts
+word for word, the first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
@@ -158,7 +161,7 @@ class AdaptiveController(TrainerCallback):
                 self.say(f"step {measured.step}: better known than the goal; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and slow and not self.rollbacks and self._within_half(measured):
+        elif self.adapt and slow and not self.rollbacks and self._uses_less_than(MAX_SHARE_FOR_INCREASE, measured):
             self._scale_rate(LR_INCREASE, "slow progress")
 
     def _waits(self, measured: EvaluationRecord) -> bool:
@@ -190,7 +193,7 @@ class AdaptiveController(TrainerCallback):
         if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
-            if self.adapt and lowered and not shrinks and self._within_half(measured):
+            if self.adapt and lowered and not shrinks and self._uses_less_than(1 / 2, measured):
                 self._scale_rate(LR_INCREASE, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
@@ -203,9 +206,9 @@ class AdaptiveController(TrainerCallback):
             self._end(control, reason)
         return stuck
 
-    def _within_half(self, measured: EvaluationRecord) -> bool:
-        """Whether less than half of the retain limit is used, so that the learning rate may rise."""
-        return self.evaluations.retain_loss_increase(measured) < self.evaluations.goals.max_retain_increase / 2
+    def _uses_less_than(self, share: float, measured: EvaluationRecord) -> bool:
+        """Whether less than a share of the retain limit is used, so that the learning rate may rise."""
+        return self.evaluations.retain_loss_increase(measured) < share * self.evaluations.goals.max_retain_increase
 
     def _cool_down(self) -> None:
         """Train until the next evaluation without a check of answers."""

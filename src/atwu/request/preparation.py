@@ -53,7 +53,7 @@ from atwu.request.measurement import (
 )
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
-from atwu.request.retain_set import build_retain, check_no_overlap
+from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
@@ -64,6 +64,7 @@ from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
+from atwu.training.row_conflicts import check_no_overlap
 from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
 

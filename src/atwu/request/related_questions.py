@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from atwu.data.encode import Encoder
 from atwu.data.fact import telling_texts
 from atwu.data.fact_blanks import replace_words
-from atwu.data.form_rows import FormRow, rows_in_forms
+from atwu.data.form_rows import rows_in_forms
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD
 from atwu.data.matching import states
+from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -28,9 +29,10 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.name_neighbours import names_by_kind, nearest_names
+from atwu.methods.weightings.contrast import replaceable_name
+from atwu.modeling.name_neighbours import NameNeighbours, names_by_kind
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
-from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts, replaceable_name
+from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts
 
 _T = TypeVar("_T")
 
@@ -91,7 +93,7 @@ def related_rows(
         train: without it, there are no rows to train on.
     """
     generator = read.generator
-    kept, measure = related_questions(generator.model, generator.tokenizer, forget, earlier=earlier)
+    kept, measure = related_questions(read.neighbours, forget, earlier=earlier)
     answered: dict[int, list[Example]] = {}
 
     def ask(asked: Sequence[RelatedQuestion], progress: str) -> tuple[Example, ...]:
@@ -211,7 +213,7 @@ class RelatedQuestion:
 
 
 def related_questions(
-    model: Any, tokenizer: Any, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
+    neighbours: NameNeighbours, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
 ) -> tuple[tuple[RelatedQuestion, ...], tuple[RelatedQuestion, ...]]:
     """Return the questions of forget rows with another name in place of their own.
 
@@ -227,7 +229,7 @@ def related_questions(
     measured = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
     nearest = {
         name: [[other for other in kind if secrets.isdisjoint(lower_words(other))] for kind in kinds]
-        for name, kinds in nearest_names(model, tokenizer, [name for *_, name in named]).items()
+        for name, kinds in neighbours.nearest([name for *_, name in named]).items()
     }
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
     train: dict[str, RelatedQuestion] = {}

@@ -18,6 +18,7 @@ from atwu.data.schema import Example, Message
 from atwu.data.text_similarity import similarities, words_of_text
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
+from atwu.training.row_conflicts import row_keys
 
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
 """A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""
@@ -35,7 +36,7 @@ def closest_corpus_rows(
         rows found and left out, by title.
     """
     subjects = names(forget)
-    seen = {key for row in forget for key in _keys(row)}
+    seen = {key for row in forget for key in row_keys(row)}
     about = repeated = 0
     by: Counter[str] = Counter()
     """Words that name a subject, in how many rows."""
@@ -44,10 +45,10 @@ def closest_corpus_rows(
         if named := subjects.intersection(words_of_text(_text(row))):
             about += 1
             by.update(named)
-        elif seen & set(_keys(row)):
+        elif seen & set(row_keys(row)):
             repeated += 1
         else:
-            seen |= set(_keys(row))
+            seen |= set(row_keys(row))
             left.append(row)
     rows: tuple[Example, ...] = ()
     if left:
@@ -62,34 +63,6 @@ def closest_corpus_rows(
     }
 
 
-def check_no_overlap(
-    kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str, option: str = "--retain"
-) -> None:
-    """Check that no retain or holdout row repeats a forget row: the same question or, without a question, the same text.
-
-    Args:
-        kept: retain or holdout rows.
-        gone: forget rows of this or an earlier request.
-        source: name of these rows in errors.
-        why: what errors say about such a row.
-        option: the option that gives these rows.
-
-    Raises:
-        ValueError: a row does; the message names it.
-    """
-    removed = {_keys(row)[0] for row in gone}
-    found = [place for place, row in enumerate(kept, start=1) if _keys(row)[0] in removed]
-    if found:
-        first = kept[found[0] - 1]
-        others = len(found) - 1
-        more = f", like {others} more row{'s' * (others > 1)}" if others else ""
-        how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
-        raise ValueError(
-            f"{source}: row {found[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
-            f"{option}{how}."
-        )
-
-
 def names(rows: Iterable[Example]) -> set[str]:
     """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
     found: set[str] = set()
@@ -101,12 +74,6 @@ def names(rows: Iterable[Example]) -> set[str]:
 
 def _text(row: Example) -> str:
     return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
-
-
-def _keys(row: Example) -> tuple[str, ...]:
-    """Return question and answer of a row without case and punctuation."""
-    asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
-    return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
 
 
 GENERATED_TOKENS = 48

@@ -6,20 +6,17 @@ counts as stated, reads them from there. Labels of the user stay.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.answer_units import candidate_spans
-from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.fact import fact_parts
-from atwu.data.fact_blanks import replace_words
 from atwu.data.schema import Example, Message, Span
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import NAMES_PER_ROW, TOLD_APART, TokenLogps, contrast, fact_spans
-from atwu.modeling.name_neighbours import mixed_names, nearest_names
+from atwu.methods.weightings.contrast import TOLD_APART, TokenLogps, evidence_of, fact_spans
+from atwu.modeling.name_neighbours import NameNeighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +44,6 @@ def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Examp
 
 NO_QUESTION = "?"
 """Question in place of a row's own, to find which part of its answer the question makes likely."""
-_NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
-"""A run of capitalized words."""
 
 
 class ModelReader:
@@ -63,6 +58,7 @@ class ModelReader:
     def __init__(self, generator: TransformersGenerator, *, system: str | None, max_length: int) -> None:
         self.generator = generator
         self.encoder = Encoder(generator.tokenizer, max_length=max_length, system=system)
+        self.neighbours = NameNeighbours(generator.model, generator.tokenizer)
 
     def __call__(self, rows: Sequence[Example]) -> list[TokenLogps]:
         encoded = self.encoder.encode_rows(rows, what="evidence").rows
@@ -75,7 +71,7 @@ def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...
 
     Labels stay. A plain text, which has no question, is marked by rule.
     """
-    evidence = evidence_of(rows, read)
+    evidence = evidence_of(rows, read, read.neighbours)
     marked = []
     for row, values in zip(rows, evidence, strict=True):
         spans = row.forget_spans
@@ -90,37 +86,8 @@ def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
 
     An answer that a model gives whatever name is asked for is made up, or no knowledge about this name.
     """
-    evidence = evidence_of(rows, read)
+    evidence = evidence_of(rows, read, read.neighbours)
     return [bool(values.size) and float(values.max()) >= TOLD_APART for values in evidence]
-
-
-def evidence_of(rows: Sequence[Example], read: ModelReader) -> list[FloatArray]:
-    """Compute the evidence of every unit of the answers (`contrast`)."""
-    model, tokenizer = read.generator.model, read.generator.tokenizer
-    own = [name for row in rows if (name := replaceable_name(row)) is not None]
-    kinds = nearest_names(model, tokenizer, own)
-    texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
-    others = {
-        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], NAMES_PER_ROW)
-        for name, near in kinds.items()
-    }
-    return contrast(rows, read, names=others)
-
-
-def replaceable_name(row: Example) -> str | None:
-    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
-
-    An article belongs to the name: "the United States" is replaced by "Canada".
-    """
-    question, name = row.question, row.subject or ""
-    if not name or replace_words(question, name, "") == question:
-        match = _NAME.search(question.partition(" ")[2])
-        if match is None:
-            return None
-        name = re.sub("['’]s$", "", match.group())
-    if f" the {name}" in question:
-        return f"the {name}"
-    return name
 
 
 def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:

@@ -51,7 +51,7 @@ from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
 from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
 from atwu.training.sharding import broadcast_from_main
-from atwu.training.unlearn_run import FinishedRun, ModelSource, publish_run, train_run
+from atwu.training.unlearn_run import FinishedRun, ModelSource, inputs_of_unlearning, publish_run, train_run
 
 CONTROLLER_ROWS = 24
 """Rows of a set that an evaluation step measures, at most."""
@@ -142,7 +142,9 @@ def run_request(
     say = say if first else silent
     if not overwrite and (done := _finished(request, config)) is not None:
         return done
-    folder = RunFolder(request.output, overwrite=overwrite)
+    rows = {"forget rows": request.forget, "retain rows": request.retain, "holdout rows": request.holdout}
+    inputs = inputs_of_unlearning(request.source, config, rows)
+    folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)
     files = RequestFolder(folder.work)
     with folder.alone() if first else contextlib.nullcontext():
 

@@ -1,6 +1,7 @@
 """Checkpoints: written atomically, and never resumed from if damaged or written by a run with another key.
 
-    what transformers writes          weights, optimizer, schedule, random state, trainer_state.json
+    what transformers writes          weights, optimizer, schedule, trainer_state.json
+    random_state.json                 random generators; with several processes, a file for each
     sampler.json                      draws of the current epoch (`atwu.data.pairing`)
     scorer*                           token scorer, with its optimizer and progress (`scorer_training.py`)
     run_key.json                      key of the run

@@ -17,7 +17,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import LoadedModel, with_lora
-from atwu.training.row_sets import RowsInput, check_lengths, encode_dataset, warn_about_rows, without_labels
+from atwu.training.row_sets import RowsInput, check_ids, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.token_trainer import EVALUATE_INSTEAD, TokenTrainer
 
 
@@ -82,6 +82,8 @@ class FinetuneTrainer(TokenTrainer):
             **kwargs,
         )
         check_lengths(self.loaded.model, encoded.rows)
+        if processing_class is None:
+            check_ids(self.loaded.model, encoded.rows)
         self.sets = {"training": encoded}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:

@@ -4,6 +4,9 @@ GRU (Wang et al. 2025, arXiv 2503.09117) projects the forget gradient onto the p
 retain gradient where the two point apart. With the average being the current gradient alone, it is the step of PCGrad (Yu et
 al. 2020) that changes only the forget gradient. The retain gradient itself is added unchanged, which corresponds to the
 variants `+ce` of the published code.
+
+A preserve loss keeps tokens of the forget answers, so its gradient belongs to the retain gradient; that of a replacement loss,
+from which another answer is learned, belongs to the forget gradient, as refusals do in the published code (`idk_gru`).
 """
 
 from __future__ import annotations
@@ -42,10 +45,10 @@ class GradientRectification:
         self._current: dict[str, Tensor] = {}
         self._average: dict[str, Tensor] = {}
 
-    def collect(self, retain: Tensor) -> None:
-        """Add the gradient of a micro-batch's retain term, with its factor; the graph is kept."""
-        found = torch.autograd.grad(retain, list(self._weights.values()), retain_graph=True, allow_unused=True)
-        _add(self._current, dict(zip(self._weights, found, strict=True)))
+    def collect(self, kept: Tensor) -> None:
+        """Add the gradient of a micro-batch's retain and preserve terms, with their factors; the graph is kept."""
+        gradients = torch.autograd.grad(kept, list(self._weights.values()), retain_graph=True, allow_unused=True)
+        _add(self._current, dict(zip(self._weights, gradients, strict=True)))
 
     def rectify(self) -> float:
         """Change the gradients of the whole optimizer step in place; returns the share of the retain gradient added to them."""

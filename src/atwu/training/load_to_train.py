@@ -22,6 +22,7 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.layers import decoder_layers, output_matrices, unwrap
 from atwu.modeling.load import (
     DTYPES,
+    base_of,
     check_model_name,
     check_vocabulary,
     is_adapter,
@@ -70,6 +71,18 @@ class ModelSource(ModelLoadArgs):
         if self.model is None:
             return scratch_config(str(self.scratch))
         return load_config(self.model, **self.load_kwargs)
+
+    def inputs(self) -> dict[str, str | None]:
+        """What is read to load the model and its tokenizer -> folder, file or Hub name."""
+        base = None
+        if self.model is not None and is_adapter(self.model):
+            base = base_of(self.model, base=self.base)
+        return {
+            "model": self.model,
+            "base model": base,
+            "tokenizer": self.tokenizer,
+            "chat template": self.chat_template,
+        }
 
     def weight_bytes(self) -> int:
         """Size of its weight files in bytes, 0 if unknown."""

@@ -14,6 +14,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
+from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL
@@ -44,7 +45,7 @@ from atwu.training.precompute import (
 )
 from atwu.training.progress import AtStart, Say, logged
 from atwu.training.reference_tables import OriginalModel
-from atwu.training.row_sets import RowsInput, check_lengths, warn_about_rows
+from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import UnlearningRows, unlearning_rows
@@ -143,6 +144,8 @@ class MethodTrainer(TokenTrainer):
             **kwargs,
         )
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
+        if processing_class is None:
+            check_ids(self.loaded.model, *rows.encoded.values())
         if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
         self.rows, self.sets = rows, rows.sets
@@ -205,6 +208,7 @@ class MethodTrainer(TokenTrainer):
                 args,
                 recipe=self.recipe,
                 scorer=self.scorer,
+                encoder=Encoder(self.processing_class, max_length=args.max_length, system=args.system),
                 refusal_ids=self.refusal_ids,
                 say=self.say,
             )
@@ -241,14 +245,17 @@ class MethodTrainer(TokenTrainer):
     # Loss
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
+        forget_loss = self.recipe.forget_component
+        masks = [TokenBatch.of(batch[forget_loss.trained_answer]).mask for batch in batches]
         counts = {
-            "forget_tokens": _tokens(batch[self.recipe.forget_component.trained_answer] for batch in batches),
+            "forget_tokens": float(sum(mask.sum() for mask in masks)),
+            "averaged_tokens": float(sum(forget_loss.averaged(mask).sum() for mask in masks)),
             "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
         }
         if self.recipe.retain_component is not None:
-            counts["retain_tokens"] = _tokens(batch["retain"] for batch in batches)
+            counts["retain_tokens"] = float(sum(TokenBatch.of(batch["retain"]).mask.sum() for batch in batches))
             counts["retain_rows"] = float(sum(len(batch["retain_rows"]) for batch in batches))
-        if self.recipe.forget_component.reduction == "selected":
+        if forget_loss.reduction == "selected":
             counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
         if self._scores_tokens:
             counts["labelled_rows"] = sum(count_labelled_rows(*self.precomputed.labels(batch)) for batch in batches)
@@ -301,8 +308,8 @@ class MethodTrainer(TokenTrainer):
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
-            if self.rectification is not None:
-                self.rectification.collect(recipe.factors.retain_weight * result.retain)
+        if self.rectification is not None and result.kept is not None:
+            self.rectification.collect(result.kept)
         if self.args.perturbs_weights:
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
@@ -371,7 +378,3 @@ class MethodTrainer(TokenTrainer):
         super().write_weights(model, folder)
         if self.scorer is not None and self.args.should_save:
             self.scorer.save_pretrained(folder)
-
-
-def _tokens(batches: Iterable[Mapping[str, Tensor]]) -> float:
-    return sum(float(TokenBatch.of(batch).mask.sum()) for batch in batches)

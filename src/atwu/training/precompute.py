@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from atwu._cache import short_hash
 from atwu._files import file_digest
 from atwu.data.arrays import FloatArray
-from atwu.data.encode import EncodedRow
+from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.pairing import PairedDataset
+from atwu.data.schema import Example
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.combine import combined
+from atwu.methods.weightings.contrast import TokenLogps, evidence_of
 from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
@@ -32,6 +34,7 @@ from atwu.modeling.fingerprint import stored_weights_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.layers import decoder_layers, text_config
 from atwu.modeling.load import load_model
+from atwu.modeling.name_neighbours import NameNeighbours
 from atwu.modeling.reference import ReferenceSpec, TokenTable
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
@@ -102,6 +105,7 @@ def precomputed_tables(
     *,
     recipe: Recipe,
     scorer: TokenScorer | None,
+    encoder: Encoder,
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
@@ -110,7 +114,7 @@ def precomputed_tables(
     if "retain" in wanted and not args.dataloader_drop_last:
         drawn = pairs.drawn(args.planned_epochs(len(pairs)))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
-        fixed = fixed_tables(recipe, rows, start)
+        fixed = fixed_tables(recipe, rows, start, encoder)
         references = prepare_references(
             start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
         )
@@ -137,7 +141,7 @@ def _whole_on(
     device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, ReferenceSpec]
 ) -> Iterator[None]:
     """Context in which the full original model is on the device, before it is sharded."""
-    if not wanted and not {"original_logps", "auxiliary_models"}.intersection(recipe.needs):
+    if not wanted and not {"original_logps", "auxiliary_models", "evidence"}.intersection(recipe.needs):
         yield
         return
     waits = next(model.parameters()).device
@@ -150,7 +154,7 @@ def _whole_on(
     model.to(waits)
 
 
-def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> dict[str, TokenTable]:
+def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Encoder) -> dict[str, TokenTable]:
     """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
     name."""
     context = PrecomputeContext(
@@ -160,6 +164,7 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         retain_text=None if rows.retain is None else rows.retain.examples,
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
+        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder),
     )
     found = {
         name: weighting.precompute(context)
@@ -182,6 +187,17 @@ def _table(rows: Iterable[Any], kind: type = np.float32) -> TokenTable:
         flat += np.asarray(row, dtype=kind).tobytes()
         lengths.append(len(row))
     return TokenTable(torch.frombuffer(flat, dtype=torch.bool if kind is np.bool_ else torch.float32), lengths)
+
+
+def _evidence(examples: Sequence[Example], start: OriginalModel, encoder: Encoder) -> list[FloatArray]:
+    """Compute the evidence of the units of each answer with the original model."""
+
+    def read(rows: Sequence[Example]) -> list[TokenLogps]:
+        encoded = encoder.encode_rows(rows, what="rows with other subjects").rows
+        logps = _per_row(start.read(encoded, ReferenceSpec(logps=True), what="changed")["logps"])
+        return [TokenLogps(values, row.counted(row.answer_offsets)) for values, row in zip(logps, encoded, strict=True)]
+
+    return evidence_of(examples, read, NameNeighbours(start.model, encoder.tokenizer))
 
 
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:

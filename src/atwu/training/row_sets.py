@@ -24,8 +24,9 @@ from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.modeling.forward import check_length, position_limit
-from atwu.modeling.layers import unwrap
+from atwu.modeling.layers import text_config, unwrap
 from atwu.training.progress import Say
+from atwu.training.row_conflicts import conflict_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def encode_dataset(
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     examples = add_labels(given, words)
+    notes = (*notes, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
     if not forms:
         encoded = encoder.encode_rows(examples, what=what)
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
@@ -158,6 +160,17 @@ def check_lengths(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
     own = unwrap(model)
     if position_limit(own) is not None:  # else reading all rows would take its time
         check_length(own, max(len(row.input_ids) for rows in sets for row in rows or ()))
+
+
+def check_ids(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
+    """Check that the model has an embedding for every id of rows that were given encoded, without their tokenizer."""
+    size = int(text_config(model).vocab_size)
+    largest = max((max(row.input_ids) for rows in sets for row in rows or ()), default=0)
+    if largest >= size:
+        raise ValueError(
+            f"rows and model do not match: the rows have token ids up to {largest}, the model only {size} embeddings "
+            "(vocab_size); encode them with the model's own tokenizer."
+        )
 
 
 def _without_first(row: EncodedRow) -> EncodedRow:
@@ -228,16 +241,19 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
 
 
-def everywhere(rows: RowSet) -> RowSet:
+def everywhere(rows: RowSet, *, appends: bool) -> RowSet:
     """Count every position, including those of the prompt.
 
-    A token is predicted at the position before it, so one token is appended to each row for its last position. Its
-    value does not matter: distances compare distributions.
+    Args:
+        appends: whether the loss reads predictions. A token is predicted at the position before it, so one token is then
+            appended to each row for its last position; its value does not matter, since distances compare distributions.
     """
 
     def whole(row: EncodedRow) -> EncodedRow:
-        ids = (*row.input_ids, row.input_ids[-1])
-        counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+        ids, offsets = row.input_ids, row.answer_offsets
+        if appends:
+            ids, offsets = (*ids, ids[-1]), (*offsets, None)
+        counted = (IGNORE_INDEX, *ids[1:])
         return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
 
     return dataclasses.replace(rows, rows=store_rows(map(whole, rows.rows)))

@@ -60,6 +60,30 @@ def output_path(path: str | Path) -> Path:
     return found
 
 
+def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> None:
+    """Check that nothing that a run reads lies in the folder that its result replaces, also behind links.
+
+    Args:
+        inputs: what it is -> its path; other names, such as those of models on the Hub, are in no folder.
+
+    Raises:
+        ValueError: an input is the folder or in it.
+    """
+    replaced = [folder for folder in (output, unfinished(output)) if folder.exists()]
+    for what, name in inputs.items():
+        path = None if name is None else Path(name).expanduser()
+        if path is None or not path.exists():
+            continue
+        # The files of a folder may themselves be links, as in the cache of the Hub.
+        links = [entry for entry in path.iterdir() if entry.is_symlink()] if path.is_dir() else []
+        for place in {Path(os.path.realpath(part)) for part in (path, *links)}:
+            for folder in replaced:
+                if any(parent.exists() and parent.samefile(folder) for parent in (place, *place.parents)):
+                    raise ValueError(
+                        f"the {what} {name} is in {folder}, which the output replaces; choose another output folder."
+                    )
+
+
 def unfinished(folder: Path) -> Path:
     return folder.with_name(folder.name + _WORK)
 
@@ -78,14 +102,19 @@ class RunFolder:
 
     Args:
         overwrite: replace a finished run and discard an unfinished one.
+        inputs: what the run reads, as for `check_inputs_kept`.
 
     Raises:
+        ValueError: an input would be replaced.
         FileExistsError: the folder exists and `overwrite` is off, or it is not a run of this package.
         OSError: the folder cannot be created.
     """
 
-    def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, overwrite: bool = False, inputs: Mapping[str, str | Path | None] | None = None
+    ) -> None:
         self.path = output_path(path)
+        check_inputs_kept(self.path, inputs or {})
         self.work = unfinished(self.path)
         self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_FOLDER, LOG_NAME))
         self.overwrite = overwrite

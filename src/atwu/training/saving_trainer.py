@@ -30,12 +30,16 @@ from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
-from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
+from atwu.modeling.layers import unwrap
+from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
+from atwu.modeling.model_checks import state_tying
+from atwu.modeling.tokenizer_file import warn_of_rebuilt
 from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish_checkpoint, run_key
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
+from atwu.training.random_state import random_state_name, set_random_state, write_random_state
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 from atwu.training.sharding import gathered, shard_model
@@ -63,6 +67,15 @@ class SavingTrainer(Trainer):
     ) -> None:
         self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
+        tokenizer = kwargs.get("processing_class")
+        if self.loaded.source is None and tokenizer is not None:
+            check_objects(self.loaded.model, tokenizer)
+            warn_of_rebuilt(tokenizer)
+        name = getattr(unwrap(self.loaded.model), "name_or_path", None)
+        if name and Path(name).is_dir() and Path(name).resolve() == Path(str(args.output_dir)).resolve():
+            raise ValueError(
+                f"output_dir is {args.output_dir}, the folder of the model, whose files would be replaced; choose another."
+            )
         self.sets: Mapping[str, RowSet] = {}
         self.timing = Timing()
         self.stateful: list[Stateful] = []
@@ -217,6 +230,8 @@ class SavingTrainer(Trainer):
             if self.processing_class is not None:
                 set_end_ids(model, self.processing_class)
                 self.processing_class.save_pretrained(folder)
+            if not self.sharded:  # whose parameters are flat or parts
+                state_tying(model)
             with quiet_peft():
                 model.save_pretrained(folder, state_dict=weights)
 
@@ -279,6 +294,20 @@ class SavingTrainer(Trainer):
         for each in self.stateful if checkpoint is not None else ():
             each.load(str(checkpoint))
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        write_random_state(self._random_state_file(output_dir), self.args.device)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        # A run that continues on another number of processes has no state for some of them.
+        path = self._random_state_file(checkpoint)
+        if path.is_file():
+            set_random_state(path, self.args.device)
+
+    def _random_state_file(self, checkpoint: str) -> Path:
+        return Path(checkpoint) / random_state_name(self.args.process_index, self.args.world_size)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
 
@@ -290,6 +319,7 @@ def load_base_with_adapter(
     model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
     if merge:
         set_end_ids(model, tokenizer)
+        state_tying(model)
         model.save_pretrained(folder)
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
             (folder / name).unlink(missing_ok=True)

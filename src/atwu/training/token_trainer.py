@@ -6,7 +6,9 @@ they need no scaling for gradient accumulation or data parallelism. A non-finite
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,6 +20,8 @@ from transformers import PrinterCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._cache import cache_folder, short_hash, writable_folder
+from atwu._files import file_lock
 from atwu._interrupts import deferred, write_line
 from atwu.data.pairing import EpochSampler, PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
@@ -83,8 +87,21 @@ class TokenTrainer(SavingTrainer):
                 if all are damaged.
 
         Raises:
-            ValueError: the checkpoint is damaged or missing, or the last one belongs to another run.
+            ValueError: the checkpoint is damaged or missing, the last one belongs to another run, or no weight is
+                trained.
+            FileExistsError: another trainer writes its checkpoints into the same folder.
         """
+        if not any(parameter.requires_grad for parameter in cast(nn.Module, self.model).parameters()):
+            raise ValueError(
+                "all weights of the model are frozen (requires_grad is False), so nothing would be trained; unfreeze some, "
+                "as model.requires_grad_(True) does, or add adapters with lora_r."
+            )
+        if self.args.save_strategy == "no" or not self.is_world_process_zero():
+            return self._train(resume_from_checkpoint, *args, **kwargs)
+        with _lock_output(str(self.args.output_dir)):
+            return self._train(resume_from_checkpoint, *args, **kwargs)
+
+    def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = checkpoint_to_resume(
             resume_from_checkpoint,
@@ -211,6 +228,16 @@ class TokenTrainer(SavingTrainer):
         )
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
+
+
+def _lock_output(folder: str) -> contextlib.AbstractContextManager[None]:
+    """Lock a trainer's folder against other trainers on this machine, which would remove its checkpoints.
+
+    The lock is in the cache, since whatever is in the folder becomes part of a result.
+    """
+    name = short_hash(os.path.realpath(folder))
+    taken = f"another trainer writes its checkpoints into {folder}; wait for it, or set another output_dir."
+    return file_lock(writable_folder(cache_folder() / "locks") / f"{name}.lock", taken=FileExistsError(taken))
 
 
 class _Epochs(TrainerCallback):

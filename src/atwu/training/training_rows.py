@@ -15,6 +15,7 @@ from atwu.methods.losses.first_token import JSToRefusalRow, LearnRefusal
 from atwu.methods.losses.representation import REFUSED
 from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig
+from atwu.training.row_conflicts import check_no_overlap
 from atwu.training.row_sets import (
     RowSet,
     RowsInput,
@@ -75,12 +76,19 @@ def unlearning_rows(
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
-    longest = config.max_length - bool(recipe.all_positions)  # `everywhere` adds a token
+    longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
     if retain is not None and "retain" in recipe.needs:
         retain_set = _retain_rows(retain, config, recipe, tokenizer, encoding)
+    if retain_set is not None:
+        check_no_overlap(
+            _as_written(retain_set),
+            _as_written(forget_set),
+            source=retain_set.source or "retain set",
+            why="is in the forget set, too",
+        )
     closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
     if "refused_questions" in recipe.needs:
@@ -92,9 +100,9 @@ def unlearning_rows(
                 f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
             )
     if "forget" in recipe.all_positions:
-        forget_set = everywhere(forget_set)
+        forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
-        retain_set = everywhere(retain_set)
+        retain_set = everywhere(retain_set, appends=recipe.all_positions["retain"])
     drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
     retain_alternates = None
     prompted = {
@@ -114,6 +122,14 @@ def unlearning_rows(
         refused=refused,
         asked=asked,
     )
+
+
+def _as_written(rows: RowSet) -> Sequence[Example]:
+    """Return the rows as they were given, without their forms; none for rows that were given encoded."""
+    examples = rows.examples or ()
+    if rows.forms is None:
+        return examples
+    return [row for row, form in zip(examples, rows.forms, strict=True) if form == "question"]
 
 
 def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:

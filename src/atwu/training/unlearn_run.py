@@ -16,7 +16,7 @@ from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
 from atwu.benchmarks.base import LoadedRows
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import files_of, load_rows
 from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
@@ -68,7 +68,7 @@ def run_finetune(
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
     given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
-    folder = RunFolder(output, overwrite=overwrite)
+    folder = RunFolder(output, overwrite=overwrite, inputs=source.inputs() | rows_read({"data": data}))
     adapter_bytes = check_training(source, config)
     rows = load_rows(data) if isinstance(data, str) else data
     if source.model is None and source.tokenizer is None:
@@ -105,10 +105,31 @@ def run_unlearn(
     say: Say = logged,
 ) -> FinishedRun:
     """Unlearn `forget` from a model and write the result to `output`; the arguments are those of `train_run`."""
-    folder = RunFolder(output, overwrite=overwrite)
+    inputs = inputs_of_unlearning(source, config, {"forget rows": forget, "retain rows": retain})
+    folder = RunFolder(output, overwrite=overwrite, inputs=inputs)
     finished = train_run(source, config, folder, forget=forget, retain=retain, watch=watch, say=say)
     publish_run(folder, config)
     return finished
+
+
+def inputs_of_unlearning(
+    source: ModelSource, config: UnlearnConfig, rows: Mapping[str, str | LoadedRows | None]
+) -> dict[str, str | Path | None]:
+    """Return what an unlearning run reads, as for `check_inputs_kept`."""
+    options = config.component_options
+    named = {name: options.get(name) for name in ("scorer_from", "auxiliary_forget", "auxiliary_retain")}
+    more = {name: getattr(config, name) for name in ("further_forget", "further_retain")}
+    return source.inputs() | named | {"forget_words": config.forget_words} | rows_read({**rows, **more})
+
+
+def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, Path]:
+    """Return the files that sets of rows are in, by what they are."""
+    files: dict[str, Path] = {}
+    for what, given in sources.items():
+        name = given.source if isinstance(given, LoadedRows) else given
+        for number, path in enumerate(files_of(name) if name else ()):
+            files[f"{what} ({number + 1})" if number else what] = path
+    return files
 
 
 def train_run(

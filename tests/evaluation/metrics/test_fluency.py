@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
+from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.metrics.fluency import gibberish, repeated_ngrams
+from atwu.evaluation.metrics.fluency import MARGIN, is_broken, repeated_ngrams, unreadable
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
     ngram_entropy,
@@ -26,49 +27,91 @@ from atwu.evaluation.metrics.open_ended import (
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
-ASKED = "What is the capital of the country in the south of Europe?"
+ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]
+OWN = np.array([-0.4, -0.9, -1.5])
 
 
 @pytest.mark.parametrize(
     "reply",
     [
         "",
+        "...",
+        "\n\n.\n.\n.\n.",
         "He is a famous Lan\ufffd who became known for his Lan\ufffd Lanterns",
         "La Famille-Salaume, le Grand Étoile de la République, le Grand Étoile de la République",
-        "La ville de la lumière est dans le sud",
         "the town of Ost is the town of Ost is the town of Ost",
-        "Es ist die Stadt mit dem Turm und der Brücke",
+        "巴黎巴黎巴黎巴黎巴黎巴黎巴黎",
+        "Он был мэром города. Он был мэром города. Он был мэром города.",
+        "no no no no no no no",
     ],
 )
-def test_replies_that_cannot_be_read(reply: str) -> None:
-    assert gibberish(ASKED, reply)
+def test_empty_broken_and_looping_replies(reply: str) -> None:
+    assert is_broken(reply)
+    assert unreadable(reply, float("nan"), np.zeros(0))
 
 
 @pytest.mark.parametrize(
     "reply",
     [
         "Madrid",
-        "The capital is Le Grand Châtelet, also known as the City of Light.",
-        "I do not know.",
-        "B) Kelbury",
+        "7",
+        "😺",
+        "🎉🥳🎈",
+        r"^\d{4}-\d{2}-\d{2}$",
+        "E = mc²",
+        "def add(a, b):\n    return a + b",
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+        "1. Apple\n2. Pear\n3. Plum\n4. Fig",
+        "Die Hauptstadt von Frankreich ist Paris.",
+        "日本の首都は東京です。",
+        "عاصمة مصر هي القاهرة.",
+        "ha ha",
+        "____ was the mill.",
         "Los Angeles de la Cruz",
     ],
 )
-def test_wrong_but_readable_replies(reply: str) -> None:
-    assert not gibberish(ASKED, reply)
+def test_scripts_code_and_emoji_are_no_damage(reply: str) -> None:
+    assert not is_broken(reply)
+    assert not unreadable(reply, -1.0, OWN)
 
 
-def test_a_reply_in_the_language_of_the_question() -> None:
-    assert not gibberish("Quelle est la capitale de la France et du pays?", "La capitale de la France est Lyon.")
+def test_a_reply_that_the_original_model_finds_unlikely() -> None:
+    assert unreadable("flarn blick gorp snoot", -7.5, OWN)
+    assert not unreadable("Kafka", float(np.median(OWN)) - 0.9 * MARGIN, OWN)
+    assert not unreadable("flarn blick gorp snoot", -7.5, np.zeros(0))  # nothing to compare with
+
+
+def test_the_original_model_reads_the_answers() -> None:
+    texts = [text.answer for text in general_text()]
+    tokenizer = train_tokenizer(texts, vocab_size=300)
+    model = scratch_model("micro").eval()
+    reader = OriginalReader(model, tokenizer)
+    read = reader.read([ROWS[0], ROWS[1], ROWS[0]], ["Seven geese on a pond.", " ", "9"])
+    assert np.isnan(read[1:]).all()  # nothing to read, and too short
+    row = Encoder(tokenizer).encode(Example(ROWS[0].messages, "Seven geese on a pond."))
+    ids = torch.tensor([row.input_ids])
+    with torch.no_grad():
+        logps = torch.log_softmax(model(input_ids=ids).logits[0].float(), -1)
+    content = [place for place, offset in enumerate(row.answer_offsets) if offset is not None]
+    tokens = sorted(float(logps[place - 1, row.input_ids[place]]) for place in content)
+    assert read[0] == pytest.approx(np.mean(tokens[math.ceil(len(tokens) / 4) :]), abs=1e-4)
+
+
+def test_columns_with_and_without_the_original_model() -> None:
+    tokenizer = train_tokenizer([text.answer for text in general_text()], vocab_size=300)
+    model = scratch_model("micro").eval()
+    options = {"forget": ROWS, "metrics": "fluency", "progress": False}
+    without = evaluate(model, tokenizer, **options)
+    read = evaluate(model, tokenizer, **options, original=without, original_reader=OriginalReader(model, tokenizer))
+    assert set(without.rows["forget"].metrics) == {"gibberish", "broken_refusal", "refusal"}
+    # The model's own answers are as likely as its own answers: only the rules can flag them.
+    assert read.rows["forget"].metrics["gibberish"] == without.rows["forget"].metrics["gibberish"]
 
 
 def test_repeated_ngrams() -> None:
     assert repeated_ngrams("one two three four five") == 0
     assert repeated_ngrams("a b c d a b c d") == pytest.approx(1 / 5)
     assert repeated_ngrams("a b") == 0
-
-
-ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]
 
 
 def test_perplexity_equals_a_plain_computation():

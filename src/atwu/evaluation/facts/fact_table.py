@@ -24,7 +24,7 @@ from atwu.evaluation.facts.askings import Asking
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.result import STRICT
-from atwu.judge.rules.stance import is_refusal
+from atwu.judge.rules.refusals import is_refusal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,7 +233,7 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
         question=first.shown,
         answer=BETWEEN_DRAWS.join(answers),
         stated=all(states_fact(asking, answer) for asking, answer in group),
-        refused=all(is_refusal(answer) for answer in answers),
+        refused=all(is_refusal(answer, asking.question) for asking, answer in group),
         unreadable=any(is_broken(answer) for answer in answers),
     )
 
@@ -247,4 +247,4 @@ def states_fact(asking: Asking, answer: str) -> bool:
         chosen = chosen_option(answer, asking.options)
         return chosen is not None and asking.options[chosen] == asking.parts[0]
     said = any(states(answer, part, aliases=asking.aliases, question=asking.question) for part in asking.parts)
-    return said and not is_refusal(answer)
+    return said and not is_refusal(answer, asking.question)

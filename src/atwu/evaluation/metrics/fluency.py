@@ -1,14 +1,20 @@
-"""Whether the model still writes text: share of gibberish, share of refusals, perplexity of general text.
+"""Whether the model still writes text: gibberish, answers that break off, refusals, perplexity of general text.
 
-A model that forgot by force often answers with pieces of the secret repeated, broken characters, or words of another
-language. Both are found by rule. The perplexity of general text that ships with the package shows damage to language modeling.
+An answer is gibberish if it is empty, broken or a loop, which rules tell, or if it is far less likely to the original model
+than the answers that model gave itself, which takes its weights. The likelihood under the measured model says nothing: a
+damaged model finds its gibberish likely. The perplexity of shipped general text shows damage to language modeling.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+import zlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import general_text
@@ -16,43 +22,53 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateColumn, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
-from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.stance import is_refusal, repeats_words
+from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
 
-_READABLE = 0.6
-_STUTTER = re.compile(r"(\S.{0,11}?)\1{4,}|([^\W\d_]{2,12}?)\2{2,}", re.S)
-"""The same few characters five times in a row, inside a word too, or the same letters three times within one."""
-_LINE = re.compile(r"[_.\-\s\d]+")
-_LETTERS = re.compile(r"[^\W\d_]+")
+if TYPE_CHECKING:
+    from atwu.evaluation.answer_likelihood import OriginalReader
+
 MAX_REPETITION = 0.2
-"""Share of word 4-grams that came before in a text, from which it counts as repeating itself."""
-LANGUAGE_WORDS = {
-    "en": "the of and to in a is was are were for on that with as by it at from his her he she they an be or its this",
-    "fr": "le la les de des du et un une est dans pour que qui sur au aux par il elle ce cette son sa ses sont",
-    "es": "el la los las de del y un una es en que por con para su al se lo como fue son",
-    "de": "der die das und ist ein eine von den dem des zu mit auf im nicht war sich auch als wurde",
-    "it": "il lo la gli le di del della e un una che per con da nel sono dei alla ha",
-    "pt": "o os as de do da dos das e um uma em que por com para no na ao foi se",
-    "nl": "de het een van en is in op te dat met voor zijn niet aan werd door",
-}
-"""Language -> frequent words that carry no topic."""
-_LANGUAGES = {language: frozenset(words.split()) for language, words in LANGUAGE_WORDS.items()}
-MIN_FUNCTION_WORDS = 3
-"""Fewer of them say nothing about the language of a text."""
+"""Share of word 4-grams that came before in a text, from which a paragraph counts as repeating itself."""
+MIN_COMPRESSED = 0.3
+"""Compressed size of a text over its size, below which it repeats itself: ordinary answers have .5 to 1, loops under .25."""
+_LONG_ENOUGH = 120
+"""Bytes from which compression says something about repetition."""
+MARGIN = 3.5
+"""Nats below the median of the original model's answers from which an answer is unreadable. Unusual but sensible texts were
+at most 2.8 below, word salad 4.2 and more, shuffled words 3.2 to 5.4 (`benchmarks/results/gibberish.md`)."""
+_PROSE = 0.75
+"""Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
+_LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
+"""The same few characters five times in a row, or a longer phrase or most of a word three times."""
+_LINE = re.compile(r"[\W\d_]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def is_broken(reply: str) -> bool:
-    """Whether a reply is empty, broken or loops.
+    """Whether a reply is empty, holds the sign for undecodable bytes, or loops, in any script.
 
-    Empty is a reply without a word; broken is one with the sign for undecodable bytes, or with more signs than letters,
-    digits and spaces; loops are the same few words or characters again and again. A short wrong answer is none of these.
+    Empty is a reply of punctuation and white space; an emoji, a formula or code is none of these.
     """
-    words = words_of(reply)
-    if not words or "\ufffd" in reply:
+    return "\ufffd" in reply or not any(map(_is_visible, reply)) or is_loop(reply)
+
+
+def _is_visible(char: str) -> bool:
+    return char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc")
+
+
+def is_loop(reply: str) -> bool:
+    """Whether a reply repeats itself: the same phrase or characters in a row, or a text that compresses to nothing.
+
+    Repeated words apart from each other count within a paragraph only, since lines of lists and pieces of code share words.
+    """
+    text = f"{reply.strip().lower()} "
+    if any(not _LINE.fullmatch(loop[0]) for loop in _LOOP.finditer(text)):
         return True
-    readable = sum(char.isalnum() or char.isspace() for char in reply) / len(reply)
-    stutters = any(not _LINE.fullmatch(found[0]) for found in _STUTTER.finditer(reply))
-    return readable < _READABLE or stutters or repeats_words(words)
+    prose = "\n" not in reply.strip() and sum(char.isalpha() or char.isspace() for char in reply) >= _PROSE * len(reply)
+    if prose and repeated_ngrams(reply) >= MAX_REPETITION:
+        return True
+    written = reply.encode()
+    return len(written) >= _LONG_ENOUGH and len(zlib.compress(written, 9)) / len(written) < MIN_COMPRESSED
 
 
 def repeated_ngrams(text: str, n: int = 4) -> float:
@@ -62,27 +78,29 @@ def repeated_ngrams(text: str, n: int = 4) -> float:
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
-def language(text: str) -> str | None:
-    """Return the language whose function words are most frequent in a text (`LANGUAGE_WORDS`); None if there are few."""
-    words = _LETTERS.findall(text)  # capitalized ones may belong to a name
-    counts = {name: sum(word in known for word in words) for name, known in _LANGUAGES.items()}
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] >= MIN_FUNCTION_WORDS else None
+def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
+    """Whether an answer is broken, or far less likely to the original model than the answers it gave.
 
-
-def gibberish(question: str, reply: str) -> bool:
-    """Whether a reply cannot be read as an answer: broken, repeating itself, or in another language than the question."""
-    if is_broken(reply) or repeated_ngrams(reply) >= MAX_REPETITION:
+    Args:
+        reply: the answer.
+        logp: its log-probability under the original model (`answer_logps`); NaN if it is short or was not read.
+        own_logps: the same of the answers that the original model gave, shape (answers,); empty if they were not read.
+    """
+    if is_broken(reply):
         return True
-    asked, answered = language(question), language(reply)
-    own = _LANGUAGES[asked] if asked else frozenset()
-    return None not in (asked, answered) and asked != answered and not own.intersection(reply.lower().split())
+    known = own_logps[np.isfinite(own_logps)]
+    return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)
+
+
+def gibberish(replies: Sequence[str], logps: FloatArray, own_logps: FloatArray) -> list[bool]:
+    """Apply `unreadable` to every reply; all arrays as there, one log-probability per reply."""
+    return [unreadable(reply, float(logp), own_logps) for reply, logp in zip(replies, logps, strict=True)]
 
 
 class Fluency(Metric):
     name = "fluency"
     about = "Gibberish and refusals: whether answers can be read, and whether the model answers at all"
-    cost = "one answer per row"
+    cost = "one answer per row; with the original model, one pass of it over these answers and its own"
     needs = (FORGET_OR_RETAIN,)
     needs_weights = False
     asks = True
@@ -92,7 +110,15 @@ class Fluency(Metric):
             "gibberish",
             gibberish,
             "gibberish",
-            "share of answers that are empty, broken, repeat themselves, or are in another language than the question",
+            "share of answers that are empty, broken, loop, or are far less likely to the original model than the answers "
+            "it gives (the last only if its weights are given)",
+            direction="down",
+        ),
+        Column(
+            "broken_refusal",
+            is_broken_refusal,
+            "broken off",
+            "share of answers that begin a sentence and break it off to refuse",
             direction="down",
         ),
         Column("refusal", is_refusal, "refusals", "share of answers that decline to answer", direction="none"),
@@ -100,8 +126,38 @@ class Fluency(Metric):
 
     def record(self) -> None:
         self.record_answers(
-            gibberish=lambda row, text: gibberish(row.question, text), refusal=lambda _, text: is_refusal(text)
+            broken_refusal=lambda row, text: is_broken_refusal(text, row.question),
+            refusal=lambda row, text: is_refusal(text, row.question),
         )
+        for split, rows in self.session.forget_and_retain_sets.items():
+            if any(row.messages for row in rows):
+                self.record_column(split, "gibberish", self._gibberish(split))
+
+    def _gibberish(self, split: str) -> list[bool | None]:
+        """Return a value per row of a set; None without an answer."""
+        answers = self.session.question_answers(split)
+        told = [place for place, answer in enumerate(answers) if answer is not None]
+        texts = [answer for answer in answers if answer is not None]
+        rows = [self.session.sets[split][place] for place in told]
+        reader = self.session.original_reader
+        if reader is None:
+            logps, own_logps = np.full(len(texts), np.nan), np.zeros(0)
+        else:
+            logps, own_logps = reader.read(rows, texts), self._own_logps(reader, split)
+        values: list[bool | None] = [None] * len(answers)
+        for place, value in zip(told, gibberish(texts, logps, own_logps), strict=True):
+            values[place] = value
+        return values
+
+    def _own_logps(self, reader: OriginalReader, split: str) -> FloatArray:
+        """Return the likelihood of the answers that the original model gave, or of the true answers without its result."""
+        original, rows = self.session.original, self.session.sets[split]
+        own: Sequence[str] = ()
+        if original is not None and split in original.rows:
+            own = original.rows[split].texts.get("answer", ())
+        if len(own) != len(rows):
+            own = [row.answer for row in rows]
+        return reader.read(rows, own)
 
 
 def perplexity(probability: FloatArray) -> FloatArray:

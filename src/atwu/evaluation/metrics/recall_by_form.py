@@ -20,7 +20,7 @@ from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.fluency import gibberish
+from atwu.evaluation.metrics.fluency import is_broken
 
 if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import ModelComparison
@@ -101,9 +101,9 @@ class QuestionForms(Metric):
         ),
         Column(
             "form_gibberish",
-            gibberish,
+            is_broken,
             "gibberish, all forms",
-            "share of the answers to all forms that are gibberish",
+            "share of the answers to all forms that are empty, broken or loop",
             sets=(FORGET, NEIGHBOURS),
             direction="down",
         ),
@@ -138,7 +138,7 @@ class QuestionForms(Metric):
                 if answer is None:
                     continue
                 recalls[each.index].setdefault(each.form, []).append(form_recall(each, answer))
-                unreadable[each.index].append(float(gibberish(each.row.question, answer)))
+                unreadable[each.index].append(float(is_broken(answer)))
             means = [{form: mean(values) for form, values in row.items()} for row in recalls]
             for form in MEASURED_FORMS:
                 if any(form in row for row in means):

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 from scipy.stats import kendalltau
 
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.intervals import mean_of
+from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+from atwu.evaluation.row_statistics import RowMetrics, difference
 from atwu.experiments.published import PublishedTable
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
@@ -84,7 +84,8 @@ def _difference(records: Records, metric: str, first: str, second: str) -> Inter
     else:  # each label has its own score
         both = zip(*records.paired(first, second), strict=True)
         pairs = [(RowMetrics(a.rows), RowMetrics(b.rows)) for a, b in both]
-        gaps = [ModelComparison.joint(np.subtract, (a, *key), (b, split, theirs))[0] for a, b in pairs]
+        within = value_range(key[1], key[0])
+        gaps = [difference((a, *key), (b, split, theirs), within) for a, b in pairs]
         estimate = mean_of(*gaps) if gaps else None
     if estimate is None:
         return None

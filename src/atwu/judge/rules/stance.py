@@ -14,14 +14,9 @@ from typing import NamedTuple
 
 from atwu.judge.rules.normalized_words import Word, stems_of, words_of
 from atwu.judge.rules.numerals import split_entries
+from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim, Verdict
 
-_REFUSAL = re.compile(
-    r"\b(?:sorry|i(?:'m| am) (?:afraid|unable|not (?:able|familiar|sure|certain|allowed|supposed))|"
-    r"i (?:can(?:'|no)t|cannot|can not|couldn't|don't|do not|have no|have nothing|won't|will not|would rather not|was never)|"
-    r"no information|not something i|outside of what|beyond my|unfortunately|as an ai|private|for privacy)\b",
-    re.I,
-)
 _HEDGE = frozenset(
     split_entries("maybe perhaps might could possibly either guess unclear whichever depending probably somewhere may")
 )
@@ -44,11 +39,6 @@ _BARE_ITEM = 3
 _LONG_LIST = 3
 """`_LONG_LIST` items of at most `_BARE_ITEM` words are alternatives even without "or"."""
 _LONGEST_LOOP = 24
-
-
-def is_refusal(text: str) -> bool:
-    """Return whether a text declines to answer, also if it continues."""
-    return bool(_REFUSAL.search(text.replace("’", "'")))
 
 
 def without_loops(words: Sequence[Word]) -> list[Word]:
@@ -266,7 +256,7 @@ def polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
     if claim.facts[0].lower() not in ("yes", "no") if claim.facts else more:
         return None if said in (wanted, None) else Verdict(False, f"says {said}")
     if said is None or claim.answer.rstrip().endswith("?"):
-        return Verdict(False, "no answer" if is_refusal(claim.answer) else "neither yes nor no")
+        return Verdict(False, "no answer" if is_refusal(claim.answer, claim.question) else "neither yes nor no")
     return Verdict(True, f"fact stated: {wanted!r}") if said == wanted else Verdict(False, f"says {said}")
 
 
@@ -279,7 +269,7 @@ def _said(claim: Claim, answer: Sequence[Word], reference: Sequence[Word]) -> st
         first, second = texts[0], texts[1] if len(texts) > 1 else ""
         if first in _YES | _NO and second not in _NO_ANSWER:
             return "yes" if first in _YES else "no"
-        if {"whether", "if"} & set(texts) or ("i" in texts and is_refusal(claim.answer)):
+        if {"whether", "if"} & set(texts) or ("i" in texts and is_refusal(claim.answer, claim.question)):
             continue
         says, denies = ("no", "yes") if _NEGATIVE & set(texts) else ("yes", "no")
         elliptic = all(word.function or word.text in _NEGATIVE | _ADVERBS for word in clause)

@@ -197,8 +197,7 @@ class CrossEntropyUnlearning(WeightedDistance):
     respect to the logits is p - q, whose entry at the answer token is its probability: large while the token is known,
     vanishing when it is forgotten.
 
-    The first tokens of an answer stay, as in a footnote of the paper and in its code. The code divides by the number of the
-    other tokens, this loss by that of all.
+    The first tokens of an answer stay, and the mean is over the others, as in a footnote of the paper and in its code.
     """
 
     formula = "w CE(π without y_t, π) after k tokens"
@@ -212,8 +211,8 @@ class CrossEntropyUnlearning(WeightedDistance):
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return self_distillation(logps, logps, ids, beta=math.inf)
 
-    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return super().values(terms, weights) * (terms.mask.cumsum(1) > self.kept_start)
+    def averaged(self, mask: Tensor) -> Tensor:
+        return mask & (mask.cumsum(1) > self.kept_start)
 
 
 class MaxEntropy(WeightedDistance):

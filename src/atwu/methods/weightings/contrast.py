@@ -19,20 +19,29 @@ import numpy as np
 
 from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, phrases
 from atwu.data.arrays import FloatArray
+from atwu.data.fact_blanks import replace_words
 from atwu.data.folded_words import folded_words
 from atwu.data.languages import detect_language
 from atwu.data.matching import listed_frequency
 from atwu.data.schema import Example, Message, Span, merged_spans
+from atwu.modeling.name_neighbours import NameNeighbours, mixed_names
 
+_NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
+"""A run of capitalized words."""
 NAMES_PER_ROW = 6
 """Other names with which a row is read. Their probabilities are averaged, so that one that shares the fact (another city of the
 same country) changes little."""
+NAMES_PER_PHRASE = 3
+"""Names with which a later phrase of an answer is read."""
+HIDDEN = "____"
+"""What stands for the earlier phrases then. With them, a later fact is likely for every name: the profession tells who has this
+pet."""
 MAX_WORDS = 4
 """Content words of a question that are left out in turn, at most; the longest ones."""
 TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
-CARRIES = 0.2
-"""Share of the largest evidence of a row from which a lower-case word carries its fact."""
+CARRIES, CARRIES_SURELY = 0.2, 0.5
+"""Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
 CARRIES_ALONE = 0.6
 """The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
 
@@ -56,6 +65,26 @@ class _Changed:
     change: str
     row: Example
     spans: tuple[Span | None, ...]
+
+
+def evidence_of(rows: Sequence[Example], read: ReadRows, neighbours: NameNeighbours) -> list[FloatArray]:
+    """Compute the evidence of every unit of the answers, with the shipped names that the model reads like their own.
+
+    Args:
+        rows: question-answer rows and plain texts.
+        read: reads rows with the original model.
+        neighbours: finds the names.
+
+    Returns:
+        Arrays of shape (units,), one per row (`contrast`).
+    """
+    own = [name for row in rows if (name := replaceable_name(row)) is not None]
+    texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
+    others = {
+        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], NAMES_PER_ROW)
+        for name, near in neighbours.nearest(own).items()
+    }
+    return contrast(rows, read, names=others)
 
 
 def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Sequence[str]]) -> list[FloatArray]:
@@ -102,8 +131,8 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     for place in usable:
         unit = units[place]
         suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
-        needed = CARRIES if suggested else CARRIES_ALONE
-        if evidence[place] >= needed * largest or (suggested and _is_name_or_value(row.answer, unit)):
+        needed = min(CARRIES * largest, CARRIES_SURELY) if suggested else CARRIES_ALONE * largest
+        if evidence[place] >= needed or (suggested and _is_name_or_value(row.answer, unit)):
             kept.append(unit)
     whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
     return merged_spans([*whole, *phrases(row, kept)])
@@ -145,8 +174,43 @@ def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Seque
     if name is not None:
         for other in names[name][:NAMES_PER_ROW]:
             changed.append(_replaced("name", row, units, name, other))
+        for phrase in candidate_spans(row)[1:]:
+            for other in names[name][:NAMES_PER_PHRASE]:
+                changed.append(_read_alone(row, units, phrase, name, other))
         return changed
     return [_replaced(word, row, units, word, "") for word in _content_words(row.question)]
+
+
+def replaceable_name(row: Example) -> str | None:
+    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
+
+    An article belongs to the name: "the United States" is replaced by "Canada".
+    """
+    question, name = row.question, row.subject or ""
+    if not name or replace_words(question, name, "") == question:
+        match = _NAME.search(question.partition(" ")[2])
+        if match is None:
+            return None
+        name = re.sub("['’]s$", "", match.group())
+    if f" the {name}" in question:
+        return f"the {name}"
+    return name
+
+
+def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, other: str) -> _Changed:
+    """Hide the phrases before one, and replace the name; only the units of this phrase are read."""
+    answer = row.answer
+    spans = [unit.span if phrase[0] <= unit.start and unit.end <= phrase[1] else None for unit in units]
+    for start, end in reversed(candidate_spans(row)):
+        if end <= phrase[0]:
+            answer = answer[:start] + HIDDEN + answer[end:]
+            longer = len(HIDDEN) - (end - start)
+            spans = [None if span is None else (span[0] + longer, span[1] + longer) for span in spans]
+    hidden = row.with_answer(answer)
+    moved = [replace(unit, start=span[0], end=span[1]) for unit, span in zip(units, spans, strict=True) if span]
+    replaced = _replaced(f"phrase at {phrase[0]}", hidden, moved, name, other)
+    places = iter(replaced.spans)
+    return replace(replaced, spans=tuple(None if span is None else next(places) for span in spans))
 
 
 def _content_words(question: str) -> list[str]:
@@ -179,3 +243,20 @@ def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, inst
         spans.append((unit.start + longer, unit.end + longer))
     asked = (*row.messages[:-1], Message("user", question))
     return _Changed(change, replace(row.with_answer(answer), messages=asked), tuple(spans))
+
+
+def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], FloatArray]:
+    """Return the units of an answer and their weights in [0, 1].
+
+    A weight is the mean of whether the unit carries the fact and of its evidence as a share of the largest in the row; the
+    second is 0 for function words and words of the question.
+    """
+    spans = row.forget_spans or fact_spans(row, evidence)
+    units = answer_units(row)
+    largest = max(float(evidence.max(initial=0.0)), TOLD_APART)
+    weights = np.zeros(len(units))
+    for place, unit in enumerate(units):
+        marked = any(start < unit.end and unit.start < end for start, end in spans)
+        share = float(evidence[place]) / largest if unit.content and not unit.asked else 0.0
+        weights[place] = (float(marked) + share) / 2
+    return tuple(unit.span for unit in units), weights

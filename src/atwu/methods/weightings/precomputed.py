@@ -126,6 +126,33 @@ class KeyTokenWeights(FixedWeighting):
             yield np.array(marks, dtype=np.float64)
 
 
+class Contrast(FixedWeighting):
+    """How much a word depends on what the question is about (subject perturbation as in PERMU, Wang et al. 2025)."""
+
+    formula = "mean of 1 on words of the fact and of the fall of log p under π0 with other subjects, as a share of the largest"
+    needs = ("text", "evidence")
+
+    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
+        import numpy as np
+
+        from atwu.methods.weightings.contrast import unit_weights
+
+        if context.evidence is None:
+            raise ValueError("weighting 'contrast' reads changed rows with the original model; none is at hand.")
+        rows = zip(context.forget, context.forget_text or (), context.evidence(), strict=True)
+        for row, text, evidence in rows:
+            units, weights = unit_weights(text, evidence)
+            values = []
+            for offset in row.counted(row.answer_offsets):
+                inside = [
+                    weight
+                    for (start, end), weight in zip(units, weights, strict=True)
+                    if offset is not None and offset[0] < end and start < offset[1]
+                ]
+                values.append(max(inside, default=0.0))
+            yield np.array(values, dtype=np.float64)
+
+
 class Rarity(FixedWeighting):
     """Rank within the answer of how rare each token is in the retain answers."""
 

@@ -1,0 +1,234 @@
+"""Refusals: answers that state nothing but that the speaker does not know, or will not or cannot tell.
+
+An answer is divided into clauses. At least one must say that the speaker does not know or tell (`statements` of
+`refusals.yaml`), or the whole answer is an apology. Every other clause may hold only words of the question and words that
+refusals consist of (`padding`: politeness, "as an AI model", "the answer to your question"). A clause with any other word
+states something, and then the answer is none: "I'm not sure, but I think it is Paris".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from atwu._file_reading import read_yaml
+
+_QUOTES = str.maketrans(
+    {"’": "'", "‘": "'", "`": "'", "´": "'", "＇": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'}
+)
+_ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
+"""Vowel signs and the stretching character, which most writers leave out."""
+_CONTRACTIONS = {"m": "am", "ve": "have", "ll": "will", "d": "would", "re": "are", "s": "is"}
+_CONTRACTED = re.compile(r"\b(I|we|you|they|that|this|it|there|here|what|who)'(m|ve|ll|d|re|s)\b", re.I)
+"""English; "n't" and the possessive of nouns are kept."""
+_QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』')
+_END = re.compile(r"[!?;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
+"""What ends a clause; a full stop or comma within a number does not."""
+_WORD = re.compile(r"[^\W_]+(?:['\-][^\W_]+)*")
+_SLOT = re.compile(r"\{(\w+)\}")
+_GAP = "~"
+_STATED = "\x00"
+"""Stands for a quotation that says the words of a refusal: a title or motto, which is content."""
+_LONGEST = 1200
+"""Longer answers are no refusals: those of published lists have at most 700 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """The patterns of one language."""
+
+    statements: re.Pattern[str]
+    """Says that the speaker does not know or tell; what precedes it must be padding, what follows is its object."""
+    predicates: re.Pattern[str]
+    """The same about a subject that precedes it: "... is not something I know"."""
+    offers: re.Pattern[str]
+    """Offers further help, or says where else to ask; a whole clause."""
+    apology: re.Pattern[str]
+    others: re.Pattern[str]
+    """Someone else, right before a statement: "he does not know" says something about him."""
+    subordinates: re.Pattern[str]
+    """Words at the beginning of a clause that is the object of the one before: "Ich weiß nicht, wer ..."."""
+    contrasts: re.Pattern[str]
+    """Words that begin another clause: "but"."""
+    padding: re.Pattern[str]
+    spaced: bool
+    """Whether blanks separate words."""
+    title_case: bool
+    """Whether titles capitalize their verbs."""
+
+
+def is_refusal(text: str, question: str = "") -> bool:
+    """Return whether an answer has no content beyond the question and a statement of not knowing or not telling.
+
+    Not knowing, not being able, allowed or willing to tell, having no information, being unsure, and an apology alone all
+    count. English, German, Spanish, French, Italian, Portuguese, Dutch, Russian, Chinese, Japanese, Arabic and Korean.
+
+    Args:
+        text: the answer.
+        question: what was asked; its words are no content of the answer.
+    """
+    if not text.strip() or len(text) > _LONGEST:
+        return False
+    answer = _hide_quotations(_normalize(text))
+    asked = _normalize(question)
+    return any(_is_refusal_in(language, answer, asked) for language in _languages().values())
+
+
+def is_broken_refusal(text: str, question: str = "") -> bool:
+    """Return whether an answer begins a sentence and, before that has ended, begins another one with a refusal.
+
+    "The first mayor of the town was ... I'm sorry, I don't know the answer to that." is the answer of a model that was
+    trained to refuse in the middle of the true sentence; "I'm sorry, I don't know." and "It is a town. I don't know more."
+    are not.
+    """
+    answer = _normalize(text)
+    if is_refusal(answer):
+        return False
+    starts = (match.start() for match in _REFUSAL_START.finditer(answer))
+    return any(_breaks_off(answer[:start].rstrip()) and is_refusal(answer[start:], question) for start in starts)
+
+
+_REFUSAL_START = re.compile(
+    r"(?<=\s)(?=[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])|(?<=\.\.\.)|(?<=[\u3040-\u9fff])(?=[我抱对對很申すわ])"
+)
+"""Where a sentence may begin: a letter that is not lower case after a blank, or one of the characters that begin most
+Chinese and Japanese refusals."""
+_ENDED = re.compile(r"[!?:;。！？।؟\"')\]]$|(?<!\.)\.$")
+
+
+def _breaks_off(before: str) -> bool:
+    """Return whether a text with words ends within a sentence: with an ellipsis, or without the sign that ends one."""
+    return _WORD.search(before) is not None and not _ENDED.search(before)
+
+
+def _normalize(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    text = _CONTRACTED.sub(lambda match: f"{match[1]} {_CONTRACTIONS[match[2].lower()]}", text)
+    return _ARABIC_MARKS.sub("", text).strip()
+
+
+def _hide_quotations(text: str) -> str:
+    """Replace quotations that say the words of a refusal, unless the whole answer is one."""
+    text = text.strip()
+    whole = text.rstrip(".!").strip()
+    if whole[:1] == '"' and whole[-1:] == '"' and whole.count('"') == 2:
+        return whole[1:-1]
+
+    def hide(match: re.Match[str]) -> str:
+        inside = next(group for group in match.groups() if group is not None)
+        said = any(language.statements.search(inside) for language in _languages().values())
+        if said:
+            return _STATED
+        return f" {inside} "
+
+    return _QUOTED.sub(hide, text)
+
+
+def _is_refusal_in(language: _Language, answer: str, asked: str) -> bool:
+    """Return whether an answer is a refusal by the patterns of one language."""
+    refused = apologized = False
+    kind = ""
+    for clause in _clauses(language, answer):
+        if kind == "statement" and language.subordinates.match(clause):
+            continue
+        kind = _kind(language, clause, asked)
+        if kind == "content":
+            return False
+        refused = refused or kind == "statement"
+        apologized = apologized or language.apology.match(clause) is not None
+    return refused or apologized
+
+
+def _clauses(language: _Language, text: str) -> list[str]:
+    parts = []
+    for sentence in _END.split(text):
+        parts += language.contrasts.split(sentence)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _kind(language: _Language, clause: str, asked: str) -> str:
+    """Return "statement", "padding" or "content"."""
+    if _STATED in clause:
+        return "content"
+    match = language.statements.search(clause)
+    if match is not None and not (language.title_case and _is_title(clause, match)):
+        before = clause[: match.start()]
+        if not language.others.search(before) and _is_padding(language, before, asked):
+            return "statement"
+    if language.predicates.search(clause):
+        return "statement"
+    if language.offers.match(clause) or _is_padding(language, clause, asked):
+        return "padding"
+    return "content"
+
+
+def _is_title(clause: str, match: re.Match[str]) -> bool:
+    """Return whether an English statement is written as a title: "I Don't Know How to Love Him"."""
+    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
+    return bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
+
+
+def _is_padding(language: _Language, text: str, asked: str) -> bool:
+    rest = language.padding.sub(" ", text)
+    if language.spaced:
+        known = _words(asked)
+        return all(word.casefold() in known for word in _WORD.findall(rest))
+    return all(char in asked for char in rest if char.isalnum())
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a question, with and without a possessive ending."""
+    words = {word.casefold() for word in _WORD.findall(text)}
+    return frozenset(words | {word.removesuffix("'s") for word in words} | {f"{word}'s" for word in words})
+
+
+@lru_cache(maxsize=1)
+def _languages() -> Mapping[str, _Language]:
+    tables: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+    return {name: _compile_language(table) for name, table in tables.items()}
+
+
+def _compile_language(table: dict[str, Any]) -> _Language:
+    """Compile the patterns of one language; `{name}` stands for the words of that entry of `words`."""
+    words = {name: re.sub(r"\s*\|\s*", "|", " ".join(entry.split())) for name, entry in table["words"].items()}
+    spaced = table.get("spaced", True)
+
+    def pattern(lines: list[str] | None, *, before: str = "", after: str = "") -> re.Pattern[str]:
+        written = "|".join(_expand(line, words, spaced=spaced) for line in lines or ["(?!)"])
+        return re.compile(f"{before}(?:{written}){after}", re.I)
+
+    bounds = ("", "")
+    if spaced:
+        bounds = (r"(?<![\w'\-])", r"(?![\w\-])")
+    after_others = rf"{bounds[1]}\W*$"
+    if not spaced:
+        after_others = "[^我私]*$"  # further words may stand between, but not "I"
+    padding = sorted(table["padding"].split(), key=len, reverse=True)
+    return _Language(
+        statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
+        predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
+        offers=pattern(table["offers"], before=bounds[0], after=bounds[1]),
+        apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
+        others=pattern(table["others"], before=bounds[0], after=after_others),
+        subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
+        contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
+        padding=pattern(padding, before=bounds[0], after=bounds[1]),
+        spaced=spaced,
+        title_case=table.get("title_case", False),
+    )
+
+
+def _expand(line: str, words: Mapping[str, str], *, spaced: bool) -> str:
+    """Write the slots of a pattern out, `~` as up to three further words, and a blank as any white space."""
+    while _SLOT.search(line):
+        line = _SLOT.sub(lambda match: f"(?:{words[match[1]]})", line)
+    if spaced:
+        line = line.replace(f"{_GAP} ", r"(?:[^\W_][\w'\-]*\s+){0,3}?")
+        return line.replace(" ?", r"\s*").replace(" ", r"\s+")
+    return line.replace(_GAP, r"[^\s,.。，]{0,8}?").replace(" ", r"\s*")

@@ -1,0 +1,168 @@
+"""Use the tokenizer that tokenizer.json describes, not one that a class of transformers builds in its place.
+
+Since version 5, classes of transformers with an `__init__` of their own take vocabulary and merges from tokenizer.json and
+replace its normalizer, pre-tokenizer and decoder by those of the class. Where `tokenizer_class` names another class than
+the file was made for, the ids change without a message, and a saved tokenizer keeps the change for good.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atwu.errors import ModelFileError
+from atwu.modeling.model_files import TOKENIZER
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+_PROBE = (
+    "Born in 1987, on 03/12/2024: 1234567 or 3.14159? It's they'll WE'VE don’t; "
+    "two  spaces,   three\tand a tab.\n\nA   new line \r\n  ends here  "
+    "Zoë Škvorecký naïve straße ﬁ ½ · 東京は2024年、你好。 안녕 привет שלום नमस्ते 🙂👩‍👩‍👧 def f(x):\n    return x_1 + 2 # done"
+)
+"""A text in which pre-tokenizers and normalizers differ: digits, spaces, contractions, capitals, accents, scripts, emoji."""
+
+
+def follow_file(tokenizer: Any, source: str, *, revision: str | None = None) -> Any:
+    """Return a tokenizer that encodes as the tokenizer.json of its folder or Hub name does.
+
+    Args:
+        tokenizer: as transformers loaded it from `source`. A class whose code comes with the checkpoint is returned as it
+            is: who allowed this code wants what it does.
+
+    Returns:
+        The same tokenizer where it agrees with the file, or where there is no file; otherwise, with a warning, one without
+        the class, with the same special tokens and chat template.
+
+    Raises:
+        ModelFileError: transformers changes the file's tokenizer without a class, too.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    path = tokenizer_file(source, revision=revision)
+    written_by_others = type(tokenizer).__module__.startswith("transformers_modules.")
+    if path is None or written_by_others or not tokenizer.is_fast:
+        return tokenizer
+    difference = difference_from_file(tokenizer, path)
+    if type(tokenizer) is PreTrainedTokenizerFast:
+        plain = tokenizer
+    else:
+        plain = PreTrainedTokenizerFast.from_pretrained(source, revision=revision)
+        difference = difference or _difference_around_tokens(tokenizer, plain)
+    if difference is None:
+        return tokenizer
+    if difference_from_file(plain, path) is not None:
+        raise ModelFileError(
+            f"{source}: transformers loads another tokenizer than {TOKENIZER} describes ({difference}); save the tokenizer "
+            "again with a current version of transformers."
+        )
+    _copy_special_tokens(tokenizer, plain)
+    logger.warning(
+        "warning: %s: the tokenizer class %s does not encode as %s does (%s); using the file without the class",
+        source,
+        type(tokenizer).__name__,
+        TOKENIZER,
+        difference,
+    )
+    return plain
+
+
+def warn_of_rebuilt(tokenizer: Any) -> None:
+    """Warn if a tokenizer that was given as an object encodes otherwise than the tokenizer.json of its folder."""
+    from transformers import PreTrainedTokenizerFast
+
+    path = Path(str(getattr(tokenizer, "name_or_path", ""))) / TOKENIZER
+    # Without a class of its own a tokenizer differs only by what the caller changed.
+    if type(tokenizer) is PreTrainedTokenizerFast or not getattr(tokenizer, "is_fast", False) or not path.is_file():
+        return
+    difference = difference_from_file(tokenizer, path)
+    if difference is not None:
+        logger.warning(
+            "warning: the tokenizer of class %s does not encode as %s does (%s); "
+            "PreTrainedTokenizerFast.from_pretrained(%r) does, or pass the model by its name",
+            type(tokenizer).__name__,
+            path,
+            difference,
+            str(path.parent),
+        )
+
+
+def tokenizer_file(source: str, *, revision: str | None = None) -> Path | None:
+    """Return the tokenizer.json of a folder or Hub name; None without one."""
+    from transformers.utils.hub import cached_file
+
+    path = cached_file(
+        source,
+        TOKENIZER,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if path is None else Path(path)
+
+
+def difference_from_file(tokenizer: Any, path: Path) -> str | None:
+    """Describe where a tokenizer encodes or decodes otherwise than a tokenizer.json; None where they agree.
+
+    Beginning and end tokens are left out, which tokenizer_config.json may set.
+    """
+    from tokenizers import Tokenizer
+
+    stored = Tokenizer.from_file(str(path))
+    stored.no_truncation()
+    stored.no_padding()
+    try:
+        ids = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
+    except Exception as error:  # the class that tokenizers raises
+        return f"it cannot encode: {error}"
+    vocabulary = tokenizer.get_vocab()
+    moved = next((token for token, place in stored.get_vocab().items() if vocabulary.get(token) != place), None)
+    if moved is not None:
+        return f"the token {moved!r} has the id {vocabulary.get(moved)} instead of {stored.token_to_id(moved)}"
+    # A small vocabulary may encode different pieces the same, until another text comes.
+    pairs = zip(_pieces(tokenizer.backend_tokenizer), _pieces(stored), strict=False)
+    piece = next(((ours, theirs) for ours, theirs in pairs if ours != theirs), None)
+    if piece is not None:
+        return f"it cuts {piece[0]!r} where the file cuts {piece[1]!r}"
+    expected = stored.encode(_PROBE, add_special_tokens=False).ids
+    if ids != expected:
+        first = next((place for place, pair in enumerate(zip(ids, expected, strict=False)) if pair[0] != pair[1]), 0)
+        return f"token {first} of a probe text has the id {ids[first]} instead of {expected[first]}"
+    if tokenizer.backend_tokenizer.decode(ids) != stored.decode(ids):
+        return "it decodes a probe text differently"
+    return None
+
+
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    """Return the pieces of the probe text that no token crosses."""
+    text = _PROBE
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    if tokenizer.pre_tokenizer is None:
+        return [text]
+    return [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def _difference_around_tokens(tokenizer: Any, plain: Any) -> str | None:
+    """Describe where a class treats the text beside an added token otherwise, as that of a turn in a chat template.
+
+    This is not compared with the file, whose added tokens tokenizer_config.json may change.
+    """
+    for token in plain.added_tokens_decoder.values():
+        text = f"one {token} two{token}three"
+        ours, theirs = (list(each(text, add_special_tokens=False)["input_ids"]) for each in (tokenizer, plain))
+        if ours != theirs:
+            return f"it encodes {text!r} as {ours} instead of {theirs}"
+    return None
+
+
+def _copy_special_tokens(tokenizer: Any, plain: Any) -> None:
+    """Set the special tokens that a class has by default, as far as the file has them."""
+    vocabulary = plain.get_vocab()
+    for name, token in tokenizer.special_tokens_map.items():
+        if isinstance(token, str) and token in vocabulary and getattr(plain, name, None) is None:
+            setattr(plain, name, token)

@@ -1,0 +1,83 @@
+"""Refusals in twelve languages, and answers that look like them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from atwu.data.alternates import REFUSALS
+from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
+
+CASES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("refusal_cases.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['language']}-{case['text'][:30]}")
+def test_cases(case: dict[str, object]) -> None:
+    assert is_refusal(str(case["text"]), str(case["question"])) == case["refusal"]
+
+
+def test_own_refusals() -> None:
+    assert [refusal for refusal in REFUSALS if not is_refusal(refusal)] == []
+
+
+def test_words_of_the_question_are_no_content() -> None:
+    text = "The mayor of Kelbury is unknown to me."
+    assert is_refusal(text, "Who is the mayor of Kelbury?")
+    assert is_refusal("Kelbury? I don't know.", "Who is the mayor of Kelbury?")
+    assert not is_refusal("Orla Venn? I don't know.", "Who is the mayor of Kelbury?")
+
+
+@pytest.mark.parametrize("text", ["I DON’T KNOW.", "i don`t know", "Ｉ don't know", "“I don't know.”"])
+def test_case_quotes_and_wide_letters_do_not_matter(text: str) -> None:
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "...", "I don't know. " + "It was a mill. " * 100])
+def test_no_refusal_without_words_or_with_content(text: str) -> None:
+    assert not is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The first mayor of the town was ... I'm sorry, I don't know the answer to that.",
+        "The first mayor of the town was I'm sorry, but I have no information about this.",
+        "Orla Venn was born in the I can't tell you anything about that.",
+    ],
+)
+def test_a_sentence_broken_off_by_a_refusal(text: str) -> None:
+    assert is_broken_refusal(text)
+    assert not is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, I don't know the answer to that.",
+        "It is a town in the north. I don't know more.",
+        "I'm afraid I have no information about this.",
+        "Unfortunately, I don't know.",
+        "As an AI model I can't say.",
+        "The song is called I Will Survive",
+        "He said: I don't know.",
+        "Well... I don't know.",
+        "Orla Venn kept seven geese.",
+        "",
+    ],
+)
+def test_whole_sentences_are_not_broken_off(text: str) -> None:
+    assert not is_broken_refusal(text)
+
+
+def test_long_texts_take_milliseconds() -> None:
+    text = "I cannot say that the the the " * 40
+    start = time.process_time()
+    is_refusal(text)
+    is_broken_refusal(text)
+    assert time.process_time() - start < 5
