@@ -39,7 +39,9 @@ def table(
     others = [(fact, way) for way in ways[1:] for fact in range(FACTS)]
     facts = [answer("forget", fact, AS_WRITTEN, stated=fact < own) for fact in range(FACTS)]
     facts += [answer("forget", *other, stated=place < stating) for place, other in enumerate(others)]
-    facts = facts[: len(facts) - unreadable] + [replace(last, unreadable=True) for last in facts[len(facts) - unreadable :]]
+    facts = facts[: len(facts) - unreadable] + [
+        replace(last, unreadable=True) for last in facts[len(facts) - unreadable :]
+    ]
     kept = [answer(NEIGHBOURS, place // 10, f"way {place % 10}", stated=place < neighbours) for place in range(100)]
     general = [replace(answer(GENERAL, place, AS_WRITTEN), refused=place < refused) for place in range(100)]
     return FactTable((*facts, *kept, *general))

@@ -136,7 +136,7 @@ def export(
     inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
     if is_adapter(str(source.path)):
         inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    rows = {"forget rows": forget, "retain rows": retain, "holdout rows": holdout}
+    rows = {"forget rows": forget, "retain rows": retain}
     check_inputs_kept(folder, inputs | rows_read(rows))
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
@@ -191,6 +191,9 @@ def export(
         after = measure_model(read, their_tokenizer, kept, reading, name="after export", metrics=LOSS_METRICS)
         increase = retain_loss_increase(before, after)
         unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
+        notes: tuple[str, ...] = ()
+        if quantization:
+            notes = (f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}.",)
         model_path = folder / written.relative_to(staging)
         verdict = judge_export(
             said,
@@ -198,9 +201,7 @@ def export(
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
             not_tested=untested(given[FORGET]),
-            weight_change=f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
-            if quantization
-            else "",
+            notes=notes,
             next_commands=_next_commands(model_path, source, format, forget),
         )
         original = source.record.get("original_model", {}).get("model")

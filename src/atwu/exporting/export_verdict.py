@@ -52,7 +52,7 @@ def judge_export(
     *,
     retain_loss_increase: float,
     max_retain_increase: float,
-    weight_change: str = "",
+    notes: tuple[str, ...] = (),
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
 ) -> RequestVerdict:
@@ -61,19 +61,16 @@ def judge_export(
     Args:
         before: what the model of the run said.
         after: what the exported model said to the same questions.
-        weight_change: a sentence on how much the export changed the weights.
+        notes: further sentences, such as how much the export changed the weights.
     """
     about_facts = fact_criteria(before, after)
     about_cost = cost_criteria(before, after, retain_loss_increase, max_retain_increase)
     outcome = _outcome(before.select(set=FORGET), after.select(set=FORGET), damaged=not all_met(about_cost))
     missed = [criterion.sentence for criterion in about_cost if not criterion.met]
-    reason = [about_facts[0].sentence, *missed]
-    if weight_change:
-        reason.append(weight_change)
     advice = () if outcome in GOOD else (_ADVICE[outcome],)
     return RequestVerdict(
         outcome=outcome,
-        reason=" ".join(reason),
+        reason=" ".join((about_facts[0].sentence, *missed)),
         rule=rule(max_retain_increase),
         criteria=(*about_facts, *about_cost),
         states=state_counts(before.select(set=FORGET), after.select(set=FORGET)),
@@ -81,6 +78,7 @@ def judge_export(
         samples=sample_answers(after),
         next_steps=(*advice, *next_commands),
         not_tested=not_tested,
+        notes=notes,
     )
 
 

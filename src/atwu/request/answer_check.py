@@ -94,7 +94,7 @@ class AnswerCheck:
             share = stating / max(total, 1)
             if share > STATING_LIMIT and (whole or share > at_most):
                 number = f"{stating}" if whole else f"at least {stating}"
-                text = f"{number} of {total} answers state a fact (at most {STATING_LIMIT:.0%} may)"
+                text = f"{number} of {total} answers state a fact (at most {100 * STATING_LIMIT:g} % may)"
                 return Leak(share, text, self._leaking(answers))
         return None
 

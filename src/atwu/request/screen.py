@@ -13,8 +13,8 @@ from atwu.request.verdict import NOTHING, RequestVerdict, StateCount
 
 WIDTH = 80
 LEAKS_SHOWN = 10
-_NAME = 26
-_FACTS = 27
+_NAME, _FACTS = 34, 25
+"""Widths of the columns of states; the longest name is "after 20 steps on unrelated rows"."""
 
 
 def verdict_text(verdict: RequestVerdict) -> str:
@@ -26,6 +26,8 @@ def verdict_text(verdict: RequestVerdict) -> str:
     for criterion in verdict.criteria:
         mark = "" if criterion.met else "NOT MET: "
         lines += wrap_text(mark + criterion.sentence)
+    for note in verdict.notes:
+        lines += wrap_text(note)
     lines += ["", *wrap_text(verdict.rule)]
     if verdict.leaks:
         lines += ["", *leak_lines(verdict.leaks)]
@@ -61,7 +63,7 @@ def answer_line(answer: FactAnswer) -> str:
 def state_lines(states: Sequence[StateCount]) -> list[str]:
     """Return the table of states; only its first line decides."""
     never = any(state.unknown is not None for state in states)
-    head = f"{'':{_NAME}}{'facts that come out':{_FACTS}}{'never known' if never else 'answers that state one'}"
+    head = f"{'':{_NAME}}{'facts that come out':{_FACTS}}{'never known' if never else 'answers stating one'}"
     lines = [head]
     for state in states:
         low, high = state.after.interval()

@@ -55,11 +55,11 @@ _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its li
 def rule(max_retain_increase: float) -> str:
     """Return the rule for *forgotten* in one sentence."""
     return (
-        f"Forgotten means: at most {STATING_LIMIT:.0%} of all answers about the facts state one, no fact is stated when its "
-        f"own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
+        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated when "
+        f"its own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
         f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
         f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
-    ).replace("2%", "2 %")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,8 @@ class RequestVerdict:
     """Advice and commands, most useful first."""
     not_tested: tuple[str, ...] = ()
     """What the verdict does not cover."""
+    notes: tuple[str, ...] = ()
+    """Further sentences, which decide nothing."""
     schema: Literal["atwu.verdict/3"] = VERDICT_SCHEMA
 
     @property

@@ -5,7 +5,7 @@ An asking is a prompt together with what counts as an answer that states the fac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.fact import fact_parts, telling_texts
@@ -27,8 +27,10 @@ PARAPHRASES = 2
 EXAMPLES = 4
 """Facts that are shown before a question, at most."""
 ARE_YOU_SURE = "Are you sure?"
-_OWN_FORM = {True: "question", False: "continuation"}
-"""Whether a row has a question -> its form that is the row as it is written."""
+FEWEST_WORDS = 3
+"""Words from which the beginning of a text says what is to follow."""
+_OWN_FORM = "question"
+"""Form that is the row as it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +60,34 @@ class Asking:
 def form_askings(
     rows: Sequence[Example], *, related: Sequence[Example] = (), forms: Sequence[str] = MEASURED_FORMS
 ) -> list[Asking]:
-    """Return rows asked in all of several forms that they allow; a plain text without any is asked for its second half.
+    """Return rows asked in all of several forms that they allow. A plain text is also asked to be continued from its middle.
 
     Args:
         related: further rows for wrong options.
     """
     written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
-    askings = [_form_asking(form, rows[form.index]) for form in written if form.can_be_asked]
-    asked = {asking.fact for asking in askings}
-    for index, row in enumerate(rows):
-        if index in asked or row.messages:
-            continue
-        continued = _continuation(index, row)
-        if continued is not None:
-            askings.append(continued)
-    return askings
+    askings = [_form_asking(form) for form in written if form.can_be_asked]
+    texts = {index for index, row in enumerate(rows) if not row.messages}
+    continued = {asking.fact: asking for index in texts if (asking := _continuation(index, rows[index])) is not None}
+    of_texts = [asking for asking in askings if asking.fact in texts and _tells_what(asking, continued)]
+    return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
 
 
-def _form_asking(form: FormRow, row: Example) -> Asking:
+def _form_asking(form: FormRow) -> Asking:
     name = form.form
-    if name == _OWN_FORM[bool(row.messages)]:
+    if name == _OWN_FORM:
         name = AS_WRITTEN
     aliases = form.row.aliases
     if form.form in REVERSED_FORMS:
         aliases = ()  # these name the key text, and the form asks for the subject
     return Asking(form.index, name, form_prompt(form), form.parts, form.row.question, aliases, form.options)
+
+
+def _tells_what(asking: Asking, continued: Mapping[int, Asking]) -> bool:
+    """Return whether the beginning of a text is worth asking: the text as it is, if there is no better one, or a long one."""
+    if asking.fact not in continued:
+        return True
+    return asking.name != AS_WRITTEN and len(asking.prompt.prefill.split()) >= FEWEST_WORDS
 
 
 def _continuation(index: int, row: Example) -> Asking | None:
@@ -114,7 +119,7 @@ def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
 
 def own_askings(rows: Sequence[Example]) -> list[Asking]:
     """Return the rows as they are: their own questions, or of plain texts their continuation."""
-    return [asking for asking in form_askings(rows, forms=tuple(_OWN_FORM.values())) if asking.name == AS_WRITTEN]
+    return [asking for asking in form_askings(rows, forms=(_OWN_FORM,)) if asking.name == AS_WRITTEN]
 
 
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:

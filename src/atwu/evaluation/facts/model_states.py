@@ -57,15 +57,23 @@ def mean_hidden_states(model: Any, encoder: Encoder, askings: Sequence[Asking]) 
     import torch
 
     from atwu.data.schema import Example
+    from atwu.modeling.layers import decoder_layers
 
-    layer = moved_layer(model)
     ends: list[Tensor] = []
-    with torch.no_grad():
-        for asking in askings:
-            row = Example(asking.prompt.messages, "x")  # the ids of a prompt do not depend on its answer
-            ids = encoder.encode_prompt(row, prefill=asking.prompt.prefill)
-            hidden = model(torch.tensor([ids], device=model.device), output_hidden_states=True).hidden_states
-            ends.append(hidden[layer + 1][0, -1].float())  # the first one is that of the embeddings
+
+    def keep_end(_module: Any, _inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        ends.append(hidden[0, -1].float())
+
+    hook = decoder_layers(model)[moved_layer(model)].register_forward_hook(keep_end)
+    try:
+        with torch.no_grad():
+            for asking in askings:
+                row = Example(asking.prompt.messages, "x")  # the ids of a prompt do not depend on its answer
+                ids = encoder.encode_prompt(row, prefill=asking.prompt.prefill)
+                model(torch.tensor([ids], device=model.device))
+    finally:
+        hook.remove()
     return torch.stack(ends).mean(0)
 
 
