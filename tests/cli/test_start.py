@@ -15,7 +15,7 @@ from atwu.cli.cli_options import cli_options_of
 from atwu.cli.shared import say, stand_out
 from atwu.cli.train_options import trainer_options
 from atwu.errors import UsageError
-from atwu.request.verdict import shorten
+from atwu.request.screen import shorten
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "tofu-part"
 ASK = """
@@ -35,7 +35,6 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
     [
         (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib", "pandas")),
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
-        (["evidence", "--print-thresholds"], ("torch", "transformers")),
         (["report", str(RECORDED)], ("torch", "transformers", "matplotlib")),
         (["compare", str(RECORDED / "original.json"), str(RECORDED / "retain-only.json")], ("torch", "transformers")),
     ],

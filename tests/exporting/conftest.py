@@ -9,9 +9,9 @@ import pytest
 
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
+from atwu.evaluation.facts.askings import own_askings
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request import measurement
-from atwu.request.measurement import measure_model
 from atwu.training.config import UnlearnConfig
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 
@@ -32,7 +32,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache of their own, and few measurements: what is exported matters here, not how well it is measured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setitem(measure_model.__kwdefaults__, "metrics", ("memorization", "key_tokens"))
+        patch.setattr(measurement, "fact_askings", lambda rows, neighbours=(): own_askings(rows))
         patch.setattr(measurement, "general_questions", lambda kind: ("Why is the sky blue?",))
         patch.setattr(measurement, "common_questions", lambda kind: ())
         yield

@@ -9,8 +9,8 @@ from pathlib import Path
 from atwu.exporting.export_run import Exported, export
 
 
-def exported(run: Path, form: str, output: Path, rows: Path, **more: object) -> Exported:
-    return export(run, form, output=output, holdout=str(rows / "holdout.jsonl"), **more)
+def exported(run: Path, form: str, output: Path, **more: object) -> Exported:
+    return export(run, form, output=output, **more)
 
 
 def record(folder: Path) -> dict[str, object]:
@@ -22,7 +22,3 @@ def record(folder: Path) -> dict[str, object]:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
         assert (folder / name).stat().st_size == facts["bytes"]
     return found
-
-
-def values(found: dict[str, object], when: str) -> list[float]:
-    return [line[when] for line in found["verdict"]["metrics"] if line["set"] != "retained"]

@@ -17,21 +17,21 @@ from atwu.modeling.gguf_write import write_gguf
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import plain_weights, relative_change
-from tests.exporting.exports import exported, record, values
+from tests.exporting.exports import exported, record
 
 
 def test_exported_full_weights_equal_those_of_the_run(run: Path, rows: Path, tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "export.json").write_text("{}")
-    done = exported(run, "safetensors", tmp_path / "out", rows, say=said.append, overwrite=True)
+    done = exported(run, "safetensors", tmp_path / "out", say=said.append, overwrite=True)
     found = record(tmp_path / "out")
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"] == found["run_fingerprint"]
-    assert values(found, "before") == values(found, "after")
+    assert all(part["before"] == part["after"] for part in found["verdict"]["criteria"][:-1])
     assert (done.verdict.outcome, done.good) == ("as before export", True)
     assert found["relative_weight_change"]["by_quantization"] == 0 < found["relative_weight_change"]["by_unlearning"]
     assert load_tokenizer(str(done.model))("Orla Venn").input_ids == load_tokenizer(str(run))("Orla Venn").input_ids
-    assert "measuring the exported model on the same rows" in said
+    assert "asking the exported model the same questions" in said
     assert not list(tmp_path.glob(".out*"))
     secrets = [row.answer for row in people("tiny").forget[:4]]
     assert not any(secret in (tmp_path / "out" / "export.json").read_text() for secret in secrets)
@@ -42,38 +42,38 @@ def test_quantized_weights_load_and_are_measured(
     run: Path, rows: Path, tmp_path: Path, form: str, low: float, high: float
 ) -> None:
     pytest.importorskip("bitsandbytes")
-    done = exported(run, form, tmp_path / "out", rows)
+    done = exported(run, form, tmp_path / "out")
     found, read = record(tmp_path / "out"), load_model(str(tmp_path / "out"))
     assert read.is_quantized
     assert model_fingerprint(read) == found["fingerprint"]
     change = found["relative_weight_change"]["by_quantization"]
     assert low < change < high
     assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(change)
-    assert f"Quantization changed the weight matrices by {100 * change:.2g} %" in done.verdict.reason.replace("\n", " ")
+    assert f"Quantization changed the weight matrices by {100 * change:.2g} %" in done.verdict.notes[0]
     assert done.bytes < sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 
 def test_a_gguf_file_equals_the_run_within_quantization_error(run: Path, rows: Path, tmp_path: Path) -> None:
-    done = exported(run, "gguf", tmp_path / "out", rows, gguf_type="F16")
+    done = exported(run, "gguf", tmp_path / "out", gguf_type="F16")
     assert done.model == tmp_path / "out" / "whole-F16.gguf"
     found = record(tmp_path / "out")
     assert found["relative_weight_change"]["by_quantization"] < 3e-4
-    assert values(found, "after") == pytest.approx(values(found, "before"), rel=0.05, abs=5e-3)
+    assert abs(found["retain_loss_increase"]) < 0.01
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"]
     assert f"  llama-server -m {done.model}" in done.summary()
 
 
 def test_adapters_are_merged_or_exported_unmerged(adapters: Path, base: Path, rows: Path, tmp_path: Path) -> None:
-    merged = exported(adapters, "safetensors", tmp_path / "merged", rows)
+    merged = exported(adapters, "safetensors", tmp_path / "merged")
     assert adapters_of(load_model(str(merged.model))) is None
     assert model_fingerprint(load_model(str(merged.model))) == model_fingerprint(load_model(str(adapters)))
-    alone = exported(adapters, "adapter", tmp_path / "alone", rows)
+    alone = exported(adapters, "adapter", tmp_path / "alone")
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"} <= set(
         record(tmp_path / "alone")["files"]
     )
     assert model_fingerprint(load_model(str(alone.model))) == model_fingerprint(load_model(str(adapters)))
     moved_base = shutil.copytree(base, tmp_path / "elsewhere")
-    exported(adapters, "adapter", tmp_path / "other", rows, loading=ModelLoadArgs(base=str(moved_base)))
+    exported(adapters, "adapter", tmp_path / "other", loading=ModelLoadArgs(base=str(moved_base)))
     settings = json.loads((tmp_path / "other" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(moved_base)
 
@@ -85,7 +85,7 @@ def test_several_chat_templates_are_exported_with_the_model(run: Path, rows: Pat
     tokenizer.chat_template = {"default": turns, "tool_use": turns}
     tokenizer.save_pretrained(several)
     (several / "manifest.json").unlink()
-    done = exported(several, "safetensors", tmp_path / "out", rows)
+    done = exported(several, "safetensors", tmp_path / "out")
     assert "additional_chat_templates/tool_use.jinja" in record(tmp_path / "out")["files"]
     assert load_tokenizer(str(done.model)).chat_template == tokenizer.chat_template
 
@@ -109,12 +109,12 @@ def test_a_file_written_by_llama_cpp_is_the_one_that_is_measured(run: Path, rows
     (checkout / "convert_hf_to_gguf.py").write_text(CONVERTER)
     model, tokenizer = load_model(str(run)), load_tokenizer(str(run))
     list(write_gguf(model, tokenizer, checkout / "q8_0.gguf", "Q8_0", name="theirs", progress=False))
-    exported(run, "gguf", tmp_path / "out", rows, llama_cpp=checkout, gguf_type="Q8_0")
+    exported(run, "gguf", tmp_path / "out", llama_cpp=checkout, gguf_type="Q8_0")
     found = record(tmp_path / "out")
     assert found["written_by"] == "llama.cpp"
     assert 1e-4 < found["relative_weight_change"]["by_quantization"] < 6e-3
     with pytest.raises(ValueError, match=r"convert_hf_to_gguf\.py.*BPE pre-tokenizer was not recognized"):
-        exported(run, "gguf", tmp_path / "failed", rows, llama_cpp=checkout, gguf_type="BF16")
+        exported(run, "gguf", tmp_path / "failed", llama_cpp=checkout, gguf_type="BF16")
     with pytest.raises(FileNotFoundError, match=r"Q4_K_M.*llama-quantize"):
-        exported(run, "gguf", tmp_path / "failed", rows, llama_cpp=checkout, gguf_type="Q4_K_M")
+        exported(run, "gguf", tmp_path / "failed", llama_cpp=checkout, gguf_type="Q4_K_M")
     assert {path.name for path in tmp_path.iterdir()} == {"llama.cpp", "out"}

@@ -34,7 +34,7 @@ def test_adapters_are_merged_into_the_dequantized_base_they_were_trained_on(
     (trained / "run.json").write_text(json.dumps(run))
     (trained / "manifest.json").unlink()
     said: list[str] = []
-    done = exported(trained, "safetensors", tmp_path / "one", rows, say=said.append)
+    done = exported(trained, "safetensors", tmp_path / "one", say=said.append)
     assert any("quantized to 4bit" in line for line in said)
     assert relative_change(expected, load_model(str(done.model)).named_parameters()) == 0
     assert relative_change(load_model(str(adapters)), expected.named_parameters()) > 0.02
@@ -42,7 +42,7 @@ def test_adapters_are_merged_into_the_dequantized_base_they_were_trained_on(
     stored = tmp_path / "stored"
     quantize_model(load_model(str(base)), "4bit").save_pretrained(stored)
     load_tokenizer(str(base)).save_pretrained(stored)
-    done = exported(adapters, "safetensors", tmp_path / "two", rows, loading=ModelLoadArgs(base=str(stored)))
+    done = exported(adapters, "safetensors", tmp_path / "two", loading=ModelLoadArgs(base=str(stored)))
     assert relative_change(expected, load_model(str(done.model)).named_parameters()) == 0
 
 

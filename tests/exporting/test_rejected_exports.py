@@ -100,7 +100,7 @@ def test_an_export_that_loads_differently_is_removed(
 ) -> None:
     monkeypatch.setattr(shipping, "model_fingerprint", lambda model: str(id(model)))
     with pytest.raises(AtwuError, match="loaded model"):
-        exported(run, "safetensors", tmp_path / "out", rows)
+        exported(run, "safetensors", tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -116,7 +116,7 @@ def test_tokenizers_are_compared_on_more_than_the_rows(run: Path) -> None:
 def test_an_export_does_not_replace_the_model_that_it_reads(
     through_link: bool, run: Path, rows: Path, tmp_path: Path
 ) -> None:
-    first = exported(run, "safetensors", tmp_path / "plain", rows).model
+    first = exported(run, "safetensors", tmp_path / "plain").model
     before = {path.name: path.read_bytes() for path in first.iterdir()}
     output = first
     if through_link:
@@ -124,7 +124,7 @@ def test_an_export_does_not_replace_the_model_that_it_reads(
         output.symlink_to(first)
     sets = {name: str(rows / f"{name}.jsonl") for name in ("forget", "retain")}
     with pytest.raises(ValueError, match="which the output replaces"):
-        exported(first, "safetensors", output, rows, overwrite=True, **sets)
+        exported(first, "safetensors", output, overwrite=True, **sets)
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
 
 
@@ -135,4 +135,4 @@ def test_a_tokenizer_larger_than_the_model_is_named(form: str, base: Path, rows:
     scratch_model(shape).save_pretrained(folder)
     sets = {name: str(rows / f"{name}.jsonl") for name in ("forget", "retain")}
     with pytest.raises(ValueError, match=r"tokenizer and model of .*narrow.* do not match.* only 200 embeddings"):
-        exported(folder, form, tmp_path / "out", rows, **sets)
+        exported(folder, form, tmp_path / "out", **sets)

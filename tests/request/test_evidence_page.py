@@ -14,49 +14,34 @@ import pytest
 from jsonschema import validate
 
 from atwu.cli.evidence import EvidenceCommand
+from atwu.evaluation.facts.fact_table import FactAnswer, FactCount
 from atwu.request import collect_evidence
 from atwu.request.auto_settings import Choice
 from atwu.request.evidence import (
-    Attack,
-    AttackMetric,
     Evidence,
     ForgetRow,
     LaterCheck,
     LedgerSummary,
     RequestSummary,
-    ThresholdReport,
     TrainingSummary,
     VerdictSummary,
     Weights,
     render_evidence_page,
     summary_text,
-    threshold_outcome,
 )
-from atwu.request.ledger import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
+from atwu.request.ledger import CAME_BACK, STILL_GONE, Baseline, RegressionCheck
 from atwu.request.request_folder import RowsUsed
-from atwu.request.thresholds import ThresholdResult, shipped_text
+from atwu.request.verdict import Criterion, StateCount
 from tests.request.declared import DECLARED, read_evidence
 
 NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
 
 
-def checked(
-    name: str, value: float | None, limit: float, *, passed: bool | None = True, sure: bool = True
-) -> ThresholdResult:
-    ends = (None, None) if value is None else (0.5 * value, 1.5 * value)
-    missing = "the rows are no longer there" if passed is None else ""
-    return ThresholdResult(name, f"at most {limit:g}", limit, value, *ends, 12, 0.9, value, passed, sure, missing)
-
-
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
-    results = (
-        checked("forget.key_token_probability", 0.009, 0.031),
-        checked("other_prompts.key_token_recall", 0.083, 0.1, sure=False),
-        checked("forget.extraction_strength@relearn_retain", 0.25, 0.1, passed=False),
-        checked("forget.leak_per_sample", None, 10, passed=None),
-    )
-    lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.95, 0.01, 0.05), 0.02, 0.01, 0.03),)
+    baseline = Baseline(FactCount(12, 12, 240, 180), FactCount(12, 1, 240, 2), forgotten=True)
+    check = RegressionCheck(1, STILL_GONE, baseline, FactCount(12, 1, 240, 3))
+    leak = FactAnswer("forget", 4, "blank", "as saved", f"J. Doe lives in ____. {NASTY}", "Kelbury", True, False, False)
     return Evidence(
         created_at="2026-11-22T17:03:00+00:00",
         request=RequestSummary(
@@ -78,24 +63,30 @@ def evidence() -> Evidence:
             seconds=209.0,
             peak_memory_bytes=4_700_000_000,
         ),
-        verdict=VerdictSummary("forgotten", "Forget rows are no better known than holdout rows."),
-        thresholds=ThresholdReport(
-            "mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results
-        ),
-        attacks=(
-            Attack(
-                "paraphrases",
-                "the same questions with other prompts",
-                True,
-                "",
-                (AttackMetric("other_prompts.key_token_recall", "share", 0.083, 0, 0.2, 24),),
+        verdict=VerdictSummary(
+            "forgotten",
+            "2 of 240 answers still state their fact (180 before).",
+            "Forgotten means: the rule.",
+            (
+                Criterion("answers that state a fact", 0.75, 0.0083, 0.02, True, "2 of 240 answers still do."),
+                Criterion("refusals of general questions", 0.97, 0.98, None, True, "Of 60 questions 59 are refused."),
+                Criterion("retain loss increase", None, None, 0.15, False, "It is not a number any more."),
             ),
-            Attack("membership", "whether rows can be distinguished from holdout rows", False, "needs holdout rows"),
         ),
+        states=(
+            StateCount("as saved", FactCount(12, 12, 240, 180), FactCount(12, 1, 240, 2), FactCount(40, 2, 80, 2)),
+            StateCount("4 bits", FactCount(12, 11, 48, 40), FactCount(12, 1, 48, 1)),
+            StateCount(
+                "after 10 steps on half of them",
+                FactCount(6, 6, 24, 20),
+                FactCount(6, 4, 24, 9),
+                FactCount(20, 3, 60, 4),
+            ),
+        ),
+        leaks=(leak,),
         model_before=Weights("smollm2", "34" * 16, {}),
         model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
-        ledger=LedgerSummary(2, 3, tuple(LaterCheck(on, RegressionCheck(on - 1, STILL_GONE, lines)) for on in (2, 3))),
-        warnings=("forget: rows name no subject.",),
+        ledger=LedgerSummary(2, 3, tuple(LaterCheck(on, dataclasses.replace(check, number=on - 1)) for on in (2, 3))),
         limitations=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
         command="atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned",
@@ -103,35 +94,27 @@ def evidence() -> Evidence:
 
 
 def test_the_first_paragraph_states_the_result(evidence: Evidence) -> None:
-    outcomes = [threshold_outcome(each) for each in evidence.thresholds.results]
-    assert outcomes == ["met", "met, not significant", "not met", "not measured"]
     assert summary_text(evidence) == (
-        "2 of 4 thresholds are met (1 not significantly: the 95 % interval includes the limit); 1 is not met; "
-        "1 was not measured. Verdict of the run: forgotten."
+        "Verdict of the run: forgotten. As saved, the model states 1 of 12 facts in 240 answers. Most come out after 10 steps "
+        "on half of them: 4 of 6 (3 of 20 facts that it never knew)."
     )
-    assert not evidence.good
-    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], set_before_training=False)
-    late = dataclasses.replace(evidence, thresholds=bar)
-    assert late.good
-    assert summary_text(late).startswith(
-        "The one threshold is met. They are not the thresholds that were set before training."
-    )
+    assert evidence.good
+    other = dataclasses.replace(evidence.verdict, outcome="partly forgotten")
+    assert not dataclasses.replace(evidence, verdict=other).good
 
 
 def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
     assert evidence.ledger is not None
-    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
-    line = evidence.ledger.checks[0].check.scores[0]
+    check = evidence.ledger.checks[0].check
     for number, said in (
         (1, "This request brought back the forget rows of request 1."),
         (2, "A later request brought these forget rows back."),
     ):
-        back = RegressionCheck(number, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+        back = dataclasses.replace(check, number=number, outcome=CAME_BACK)
         ledger = dataclasses.replace(evidence.ledger, checks=(LaterCheck(number + 1, back),))
-        changed = dataclasses.replace(evidence, thresholds=bar, ledger=ledger)
+        changed = dataclasses.replace(evidence, ledger=ledger)
         assert not changed.good
         assert summary_text(changed).endswith(said)
-    assert back.summary == "came back, up to 50 % of what was removed"  # (.48 - .01) / (.95 - .01)
 
 
 def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:
@@ -150,9 +133,20 @@ def test_the_page_is_self_contained_and_shows_rows_only_if_included(evidence: Ev
     page = render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32)
     assert NASTY not in page
     assert not re.search(r'(src|href)="(?!#)', page)
-    hashes = ("12" * 32, "34" * 16, "78" * 32, "9a" * 32)
-    for text in (*hashes, "15 steps, 209 s", "needs holdout rows", "no proof of deletion"):
+    hashes = ("34" * 16, "78" * 32, "9a" * 32)
+    for text in (
+        *hashes,
+        "15 steps, 209 s",
+        "after 10 steps on half of them",
+        "4 of 6",
+        "3 of 20",
+        "no proof of deletion",
+    ):
         assert text in page
+    assert "J. Doe lives in ____." in page  # every answer that states a fact
+    assert "Kelbury" in page
+    assert page.count("no value could miss it") == 1
+    assert page.count(">not met<") == 1
     shown = dataclasses.replace(
         evidence, request=dataclasses.replace(evidence.request, forget_rows=(ForgetRow("Who am I?", "J. Doe."),))
     )

@@ -18,27 +18,28 @@ from safetensors.torch import load_file
 from atwu.benchmarks.people.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
+from atwu.evaluation.facts.fact_table import FactCount, FactTable
 from atwu.exporting.export_run import export
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import collect_evidence as gather
 from atwu.request import sequential as further
 from atwu.request import unlearn as run
-from atwu.request.evidence_session import EvidenceSession, MissingInputError
+from atwu.request.finished_request import FinishedRequest, MissingInputError
 from atwu.request.ledger import (
     CAME_BACK,
     STILL_GONE,
     STILL_KNOWN,
-    BaselineScore,
-    CurrentScore,
+    Baseline,
     Ledger,
     RegressionCheck,
     recheck_outcome,
 )
-from atwu.request.measurement import Reading
 from atwu.request.sequential import SequentialResult, recheck_requests, unlearn_in_ledger
+from atwu.request.verdict import facts_forgotten
 from atwu.training.row_conflicts import check_no_overlap
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
+from tests.request.tables import KNOWN, table
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
@@ -110,13 +111,13 @@ def test_a_second_request_continues_from_the_first_also_after_a_kill(
     assert second.entry.utility_drift is not None
     assert second.entry.utility_drift.original == first.original
     assert second.entry.utility_drift.current != first.current
-    assert re.search(rf"original answers, probability +{first.original:.3f}", second.summary())
+    assert re.search(rf"general questions:\s+{first.original:.3f}\s+under it", second.summary())
 
     # The same request, killed twice: before its verdict, and before it is in the ledger.
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for module, name in ((run, "decide_verdict"), (further, "recheck_requests")):
+    for module, name in ((run, "decide"), (further, "recheck_requests")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stop)
             with pytest.raises(KeyboardInterrupt):
@@ -147,8 +148,8 @@ def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> 
     fourth = apply(whole, 4)
     assert [each.number for each in fourth.entry.regression_checks] == [1, 2, 3]
     for each, earlier in zip(fourth.entry.regression_checks, Ledger(whole).entries(), strict=False):
-        assert len(each.scores) == len(earlier.baseline) == 6
-        assert each.text() in fourth.summary()
+        assert each.baseline == earlier.baseline
+        assert each.summary in " ".join(fourth.summary().split())
     assert all(len(line) <= 80 for line in fourth.summary().splitlines() if "atwu " not in line)
     entries = Ledger(whole).entries()
     for one_entry, next_entry in itertools.pairwise(entries):
@@ -219,18 +220,18 @@ def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_row
 
 
 def test_a_model_finds_its_ledger_and_a_missing_one_is_an_error(started: Path, tmp_path: Path) -> None:
-    found = gather._ledger(EvidenceSession(started / "models" / "0001"))
+    found = gather._ledger(FinishedRequest(started / "models" / "0001"))
     assert found is not None
     assert (found.request_number, found.requests_total) == (1, 1)
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
-        gather._ledger(EvidenceSession(alone))
+        gather._ledger(FinishedRequest(alone))
     # Its rows are read from the present folder of the ledger.
     moved = shutil.copytree(started, tmp_path / "moved")
-    assert EvidenceSession(moved / "models" / "0001").rows("forget")
+    assert FinishedRequest(moved / "models" / "0001").forget_rows
     shutil.rmtree(moved / "rows")
     with pytest.raises(MissingInputError, match="forget rows"):
-        assert EvidenceSession(moved / "models" / "0001").rows("forget")
+        assert FinishedRequest(moved / "models" / "0001").forget_rows
 
 
 def test_a_model_whose_rows_were_trained_in_forms_is_exported_with_the_rows_as_given(
@@ -238,7 +239,7 @@ def test_a_model_whose_rows_were_trained_in_forms_is_exported_with_the_rows_as_g
 ) -> None:
     apply(tmp_path / "ledger", 1, forms="continuation,blank")
     run = shutil.move(tmp_path / "ledger", tmp_path / "moved") / "models" / "0001"
-    found = export(run, "safetensors", output=tmp_path / "out", holdout=str(rows / "holdout.jsonl"), device="cpu")
+    found = export(run, "safetensors", output=tmp_path / "out", device="cpu")
     assert found.good
     trained = json.loads((run / "run.json").read_text())["data"]["forget"]["rows"]
     assert trained > json.loads((found.model / "export.json").read_text())["rows"]["forget"]["rows"] == 7
@@ -253,40 +254,35 @@ def test_models_of_a_ledger_reached_through_a_link_are_named_relative_to_it(tmp_
         assert Ledger(tmp_path / folder).name_of(tmp_path / "other") == str(tmp_path / "other")
 
 
-def test_earlier_requests_are_measured_with_their_original_settings(target: Path) -> None:
+def test_earlier_requests_are_asked_with_their_original_settings(target: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs(), device="cpu")
-    rows, general = people("tiny").forget, people("tiny").retain[:4]
-    known = (BaselineScore("forget", "key_token_probability", 0.9, 0.1, 0.05),)
-    plain, brief, again = (
-        (
-            SimpleNamespace(number=number, baseline=known, key={"options": {"system": system}}),
-            rows[6 * number : 6 * number + 6],
-        )
-        for number, system in ((1, None), (2, "Answer in one word."), (2, None))
-    )
-    usual = Reading(None, 512)
-    together, answers = recheck_requests(model, tokenizer, [plain, brief], general, usual)
-    for each, found in zip((plain, brief), together, strict=True):
-        (alone,), same = recheck_requests(model, tokenizer, [each], general, usual)
-        assert found.scores[0].value == pytest.approx(alone.scores[0].value, rel=1e-4)
-        assert same == answers
-    (other,), _ = recheck_requests(model, tokenizer, [again], general, usual)
-    assert abs(other.scores[0].value - together[1].scores[0].value) > 1e-3
+    rows = people("tiny").forget[:2]
+    baseline = Baseline(FactCount(2, 2, 40, 30), FactCount(2, 0, 40, 0), True)
+    entries: list[Any] = [
+        SimpleNamespace(number=number, baseline=baseline, facts=(), key={"options": {"system": system}})
+        for number, system in ((1, None), (2, "Answer in one word."), (3, None))
+    ]
+    first, brief, third = recheck_requests(model, tokenizer, [(entry, rows) for entry in entries])
+    assert first.now == third.now
+    assert first.outcome == CAME_BACK  # the model never forgot them
+    assert (brief.number, brief.now.answers) == (2, first.now.answers)
+    assert brief.now.answers_stating != first.now.answers_stating
 
 
 @pytest.mark.parametrize(
     ("after", "now", "word"),
     [
-        (0.01, 0.02, STILL_GONE),
-        (0.01, 0.06, CAME_BACK),
-        (0.045, 0.055, STILL_GONE),  # above the limit by less than a change is
-        (0.40, 0.41, STILL_KNOWN),
-        (0.40, 0.60, CAME_BACK),
+        (table(0), table(4), STILL_GONE),
+        (table(0), table(5), CAME_BACK),
+        (table(0), table(0, own=1), CAME_BACK),
+        (table(50), table(54), STILL_KNOWN),  # 2 points more
+        (table(50), table(55), CAME_BACK),
+        (table(50), table(3), STILL_GONE),
     ],
 )
-def test_result_texts_of_an_earlier_request(after: float, now: float, word: str) -> None:
-    lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.9, after, 0.05), now, None, None),)
-    assert recheck_outcome(lines) == word
-    if word == CAME_BACK:
-        share = (now - after) / (0.9 - after)
-        assert RegressionCheck(1, word, lines).summary == f"came back, up to {100 * share:.0f} % of what was removed"
+def test_outcomes_of_an_earlier_request(after: FactTable, now: FactTable, word: str) -> None:
+    before, after, now = (answers.select(set="forget") for answers in (KNOWN, after, now))
+    baseline = Baseline(before.count(), after.count(), facts_forgotten(after))
+    assert recheck_outcome(baseline, now) == word
+    summary = RegressionCheck(1, word, baseline, now.count()).summary
+    assert summary.startswith(f"{word}: {now.count().answers_stating} of 200 answers state a fact (160 of 200 before")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -23,7 +22,7 @@ from atwu.evaluation.result import row_id
 from atwu.request import preparation
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import RowFact, in_brackets, with_facts
-from atwu.request.verdict_metrics import clearly_known
+from atwu.request.verdict import nothing_to_forget
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
@@ -65,17 +64,20 @@ def test_rows_are_forgotten_with_automatic_settings(
     assert any(line.endswith("; training ends") for line in said)
     # What a model of two layers says in other forms is chance, as is how much of it is gibberish.
     assert outcome.verdict.outcome in ("forgotten", "partly forgotten", "forgotten, at too high a cost")
-    assert clearly_known(outcome.before)
-    lines = {(line.set, line.metric): line for line in outcome.verdict.metrics}
-    known = lines["forget", "key-token probability"]
-    assert known.before > 0.8
-    assert known.low < known.after < known.high
-    assert known.after <= lines["holdout_rows", "key-token probability"].high < 0.6
-    assert lines["retain", "probability"].after > 0.4
+    assert not nothing_to_forget(outcome.answers_before)
+    assert outcome.answers_after is not None
+    saved, counts = outcome.verdict.states[0], {state.name: state for state in outcome.verdict.states}
+    assert saved.before.facts_stated == saved.before.facts == len(ROWS)
+    assert saved.after.answers_stating < saved.before.answers_stating
+    assert {"bfloat16", "4 bits"} <= set(counts)
+    assert counts["4 bits"].after.facts == len(ROWS)
+    assert outcome.before.sets["forget"]["key_token_probability"].value > 0.8
+    assert outcome.after is not None
+    assert outcome.after.sets["retain"]["probability"].value > 0.4
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
-    assert len(outcome.verdict.answers) == 6 + 2  # of the forget set and general questions; there are no neighbours
-    assert all(answer.before and answer.after for answer in outcome.verdict.answers)
+    assert [sample.set for sample in outcome.verdict.samples] == ["forget"] * 3  # there are no neighbours
+    assert all(sample.answer and sample.question for sample in outcome.verdict.samples)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert RequestFolder(tmp_path / "out").request().forget.fingerprint == fingerprint(ROWS)
     assert record["data"]["forget"]["rows"] >= 4 * len(ROWS)  # in several forms
@@ -96,12 +98,10 @@ def test_rows_that_the_original_model_does_not_know_need_no_training(
 def unchanged(
     tmp_path_factory: pytest.TempPathFactory, rows: Path, unlearn: Callable[..., str]
 ) -> tuple[Path, tuple[str, ...], str]:
-    """The folder of a run with given settings and thresholds that changes nothing, its options, and what it printed."""
+    """The folder of a run with given settings that changes nothing, its options, and what it printed."""
     folder = tmp_path_factory.mktemp("unchanged")
-    (folder / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
     sets = [word for name in ("forget", "retain", "holdout") for word in (f"--{name}", str(rows / f"{name}.jsonl"))]
-    given = (*sets, "--steps", "2", "--learning-rate", "1e-7", "--thresholds", str(folder / "mine.yaml"))
-    given = (*given, "--request", "A. Person", "--strict")
+    given = (*sets, "--steps", "2", "--learning-rate", "1e-7", "--request", "A. Person", "--strict")
     return folder / "out", given, unlearn(folder / "out", *given, code=3)
 
 
@@ -133,13 +133,11 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
     request = folder.request()
     assert request.forget.ids == tuple(map(row_id, ROWS))
     assert request.about == "A. Person"
-    assert request.thresholds.sha256 == hashlib.sha256(unchanged[0].with_name("mine.yaml").read_bytes()).hexdigest()
     assert "--request 'A. Person'" in request.command
-    assert folder.result("before").sets["forget"]["key_token_recall"].value == 1.0
+    before = folder.answers("before").select(set="forget").count()
+    assert before.facts_stated == before.facts == len(ROWS)
     kept = "".join(file.read_text() for file in folder.path.iterdir() if file.name != "request.json")
-    shown = {each.question for each in request.sample_answers}
-    assert not any(row.answer in kept or str(row.subject) in kept for row in ROWS)
-    assert not any(row.question in kept for row in ROWS if row.question not in shown)
+    assert not any(text in kept for row in ROWS for text in (row.answer, row.question, str(row.subject)))
 
 
 def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
@@ -155,6 +153,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     # As a process leaves it that is killed between the end of its training and its verdict.
     (output / "verdict.json").unlink()
     (output / "request" / "after.json").unlink()
+    (output / "request" / "answers_after.json").unlink()
     folder = RunFolder(output.with_name("killed"))
     with folder.alone():
         folder.clear()
@@ -223,7 +222,6 @@ run()
         (("--epochs", "0"), "step"),
         (("--learning-rate", "0"), "learning_rate.* 0"),
         (("--max-retain-increase", "-1"), r"\b0\b"),
-        (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
         (("--eval-strategy", "epoch"), "eval_strategy .*atwu evaluate"),
@@ -295,7 +293,7 @@ def test_a_killed_controlled_run_resumes_with_the_same_result(
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(one[name].equal(other[name]) for name in one)
     verdicts = [json.loads((tmp_path / name / "verdict.json").read_text()) for name in ("whole", "killed")]
-    assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
+    assert verdicts[0]["criteria"] == verdicts[1]["criteria"]
 
 
 def test_retain_rows_are_built_from_a_corpus_and_the_models_self_generated_rows(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import DEVICE, note, plain_table, say, terminal, warn
+from atwu.cli.shared import DEVICE, note, say
 from atwu.errors import UsageError
 
 
@@ -15,20 +15,14 @@ from atwu.errors import UsageError
 class EvidenceCommand:
     """Write the evidence of an unlearning request as an HTML page and a JSON file.
 
-    The evidence has the request, the training run, the thresholds set before training with their results, attacks, hashes and
-    limitations. Missing measurements are made now.
+    The model is asked for every fact again: as saved, sampled, with rounded weights, after fine-tuning on half of the facts
+    and on unrelated rows, and pushed back along one direction, beside facts that it never knew. The page also has the
+    request, the training run, hashes and limitations.
 
     Example: atwu evidence unlearned --output evidence.html
     """
 
-    run_folder: str | None = cli_option(
-        "Folder of a finished run of atwu unlearn. (required unless --print-thresholds)",
-        None,
-        flag="run",
-        positional=True,
-    )
-    thresholds: Path | None = cli_option("YAML file of thresholds. Default: those recorded with the request.", None)
-    print_thresholds: bool = cli_option("Print the shipped thresholds file and exit.", False)
+    run_folder: str = cli_option("Folder of a finished run of atwu unlearn.", flag="run", positional=True)
     output: Path | None = cli_option(
         "HTML page to write; the JSON file goes to the same folder. Default: RUN/request/evidence.html.",
         None,
@@ -36,26 +30,15 @@ class EvidenceCommand:
     )
     overwrite: bool = cli_option("Replace existing files.", False)
     show_rows: bool = cli_option("Include the forget rows, not only their hashes.", False)
-    strict: bool = cli_option("Exit with code 3 unless every threshold is met and no earlier request came back.", False)
+    strict: bool = cli_option(
+        "Exit with code 3 unless the verdict is `forgotten` and no earlier request came back.", False
+    )
     device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
-        from atwu.request.thresholds import shipped_text
-
-        if self.print_thresholds:
-            say(shipped_text().rstrip("\n"))
-            return
-        if self.run_folder is None:
-            raise UsageError("RUN is missing; give the folder of a finished run of atwu unlearn.")
         from atwu.request.collect_evidence import gather
-        from atwu.request.evidence import (
-            between,
-            format_figure,
-            is_evidence,
-            shown_limit,
-            summary_text,
-            threshold_outcome,
-        )
+        from atwu.request.evidence import is_evidence, summary_text
+        from atwu.request.screen import leak_lines, state_lines
 
         page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
         if page.suffix.lower() not in (".html", ".htm"):
@@ -65,26 +48,12 @@ class EvidenceCommand:
             if self.output is not None or file.exists():
                 left_by_a_kill = file == data and not page.exists() and is_evidence(data)
                 check_writable(file, overwrite=self.overwrite or left_by_a_kill)
-        evidence = gather(
-            self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
-        )
+        evidence = gather(self.run_folder, show_rows=self.show_rows, device=self.device, say=note)
         evidence.write(data, page)
-        report = evidence.thresholds
-        say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
-        table = plain_table("metric", "limit", "measured", "result")
-        for column in table.columns[:-1]:
-            column.no_wrap = True
-        for each in report.results:
-            name, limit = each.name.replace(".", ".\n", 1).replace("@", "\n@"), shown_limit(each, "\n(holdout)")
-            measured = f"{format_figure(each.value)} {between(each.low, each.high)}".strip()
-            table.add_row(name, limit, measured, threshold_outcome(each))
-        terminal().print(table)
-        for each in report.results:
-            if each.passed is None:
-                say(f"not measured: {each.name}: {each.missing_reason}")
-        not_tried = ", ".join(each.name for each in evidence.attacks if not each.tried)
-        say(f"\n{summary_text(evidence)}" + (f" Attacks not tried: {not_tried}." if not_tried else ""))
-        warn(evidence.warnings)
+        say("\n".join(state_lines(evidence.states)))
+        if evidence.leaks:
+            say("\n" + "\n".join(leak_lines(evidence.leaks)))
+        say(f"\n{summary_text(evidence)}")
         say(f"written: {page}")
         say(f"written: {data} (sha256 {sha256_of(data)})")
         if self.strict and not evidence.good:

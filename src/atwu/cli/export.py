@@ -48,11 +48,6 @@ class ExportCommand(NamesRows):
     retain: str | None = rows_option(
         "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
     )
-    holdout: str = rows_option(
-        "Holdout rows: similar to the forget rows, not in the training data.",
-        "people:small:holdout",
-        group=MEASURED_GROUP,
-    )
     columns: str | None = columns_option(group=MEASURED_GROUP)
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=MEASURED_GROUP
@@ -69,7 +64,7 @@ class ExportCommand(NamesRows):
         exported = export(
             self.run_folder,
             self.form,
-            **values_of(self, "output", "overwrite", "forget", "retain", "holdout", "max_retain_increase"),
+            **values_of(self, "output", "overwrite", "forget", "retain", "max_retain_increase"),
             **values_of(self, "gguf_type", "llama_cpp", "loading", "device"),
             say=say,
         )

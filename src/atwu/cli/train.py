@@ -80,13 +80,8 @@ class UnlearnCommand(NamesRows):
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
     holdout: str = rows_option(
-        "Holdout rows: similar to the forget rows, not in the training data; they set the limits of the verdict.",
+        "Holdout rows: similar to the forget rows, not in the training data; how likely they are is the goal of training.",
         "people:small:holdout",
-    )
-    thresholds: Path | None = cli_option(
-        "YAML file of thresholds for atwu evidence, recorded before training. Default: the shipped ones.",
-        None,
-        common=False,
     )
     about: str | None = cli_option(
         "Description of the request and who made it, for atwu evidence.", None, flag="request"
@@ -123,7 +118,7 @@ class UnlearnCommand(NamesRows):
         with prefix_errors(self.config):
             UnlearnConfig(**with_method(self.settings))
         tell: Say = say if first_process() else silent
-        request = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "thresholds", "about")
+        request = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "about")
         request["options"] = self.settings
         common: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done: SequentialResult | UnlearnResult

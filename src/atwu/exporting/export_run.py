@@ -23,7 +23,6 @@ from atwu._files import (
 )
 from atwu._options import Option
 from atwu._program import program
-from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
@@ -31,7 +30,7 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
-from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase, run_limits
+from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase
 from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
@@ -46,20 +45,21 @@ from atwu.modeling.load import (
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.modeling.quantization import BIT_WIDTHS, plain_weights, relative_change
+from atwu.modeling.quantization import plain_weights, relative_change
 from atwu.request.measurement import (
+    LOSS_METRICS,
     Reading,
-    answers_after,
-    answers_before,
-    check_holdout,
+    ask_model,
     general_answers,
     measure_model,
     measured_sets,
     untested,
 )
-from atwu.request.unlearning_request import DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
+from atwu.request.request_folder import RequestFolder
+from atwu.request.screen import verdict_text
+from atwu.request.training_goals import GENERAL
+from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
 from atwu.request.verdict import RequestVerdict
-from atwu.request.verdict_metrics import HOLDOUT_SET
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 from atwu.training.run_folder import check_inputs_kept
@@ -84,7 +84,7 @@ class Exported:
         return self.verdict.outcome in GOOD
 
     def summary(self) -> str:
-        return self.verdict.text()
+        return verdict_text(self.verdict)
 
 
 def export(
@@ -94,7 +94,6 @@ def export(
     output: str | Path | None = None,
     forget: str | None = None,
     retain: str | None = None,
-    holdout: str = DEFAULT_HOLDOUT,
     gguf_type: str = "Q8_0",
     llama_cpp: str | Path | None = None,
     max_retain_increase: float = MAX_RETAIN_INCREASE,
@@ -111,7 +110,6 @@ def export(
         output: folder to create; by default `RUN-FORMAT` in the same folder as the run.
         forget: source of the forget rows; by default those of the run.
         retain: source of the retain rows, likewise.
-        holdout: source of rows like the forget rows that the model was not trained on.
         gguf_type: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
@@ -138,14 +136,14 @@ def export(
     inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
     if is_adapter(str(source.path)):
         inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    rows = {"forget rows": forget, "retain rows": retain, "holdout rows": holdout}
+    rows = {"forget rows": forget, "retain rows": retain}
     check_inputs_kept(folder, inputs | rows_read(rows))
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
     tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
     check_vocabulary(tokenizer, config, name=str(source.path))
-    given = _rows(source, forget, retain, holdout, say)
+    given = _rows(source, forget, retain, say)
     every = [row for rows in given.values() for row in rows]
     check_format(*form, source, config, tokenizer, every)
 
@@ -153,9 +151,12 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
     general = general_answers(TransformersGenerator(model, tokenizer), given[FORGET], system=reading.system)
-    sets = measured_sets(given[FORGET], given[RETAIN], given[HOLDOUT_SET], general)
-    say(f"measuring the model on {sum(map(len, sets.values()))} rows")
-    before = measure_model(model, tokenizer, sets, reading, name="before export")
+    neighbours = RequestFolder(source.path).rows("neighbours") or ()
+    sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours)
+    kept = {name: sets[name] for name in (RETAIN, GENERAL) if sets[name]}
+    say(f"asking the model about {len(sets[FORGET])} facts")
+    said = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress="before export")
+    before = measure_model(model, tokenizer, kept, reading, name="before export", metrics=LOSS_METRICS)
     by_unlearning = None
     if format != "adapter":
         if source.base_bits:
@@ -185,21 +186,22 @@ def export(
         }
         del model, stored
         gc.collect()
-        say("measuring the exported model on the same rows")
-        after = measure_model(read, their_tokenizer, sets, reading, name="after export")
-        quantized = format in BIT_WIDTHS or (format == "gguf" and gguf_type not in ("F32", "F16", "BF16"))
+        say("asking the exported model the same questions")
+        said_now = ask_model(TransformersGenerator(read, their_tokenizer), sets, reading, progress="exported model")
+        after = measure_model(read, their_tokenizer, kept, reading, name="after export", metrics=LOSS_METRICS)
+        increase = retain_loss_increase(before, after)
         unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
+        notes: tuple[str, ...] = ()
+        if quantization:
+            notes = (f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}.",)
         model_path = folder / written.relative_to(staging)
         verdict = judge_export(
-            before,
-            after,
-            limits=run_limits(source.path, before),
+            said,
+            said_now,
+            retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
-            not_tested=untested(given[FORGET], quantized=quantized),
-            answers=answers_after(answers_before(before, sets), after, sets),
-            weight_change=f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}."
-            if quantization
-            else "",
+            not_tested=untested(given[FORGET]),
+            notes=notes,
             next_commands=_next_commands(model_path, source, format, forget),
         )
         original = source.record.get("original_model", {}).get("model")
@@ -214,9 +216,11 @@ def export(
             "files": files,
             "fingerprint": after.fingerprint,
             "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": quantization},
-            "retain_loss_increase": retain_loss_increase(before, after),
+            "retain_loss_increase": increase,
             "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
-            "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next_steps")},
+            "verdict": {
+                key: value for key, value in asdict(verdict).items() if key not in ("leaks", "samples", "next_steps")
+            },
             "versions": versions(),
         }
         write_json(staging / EXPORT_NAME, record)
@@ -228,9 +232,7 @@ def export(
     return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
 
 
-def _rows(
-    source: Source, forget: str | None, retain: str | None, holdout: str, say: Say
-) -> dict[str, Sequence[Example]]:
+def _rows(source: Source, forget: str | None, retain: str | None, say: Say) -> dict[str, Sequence[Example]]:
     sets: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
     try:
         sets[RETAIN] = source.rows(RETAIN, retain)
@@ -238,9 +240,7 @@ def _rows(
         if retain is not None:
             raise
         say(f"without a retain set: {error}")
-    holdout_rows = load_rows(holdout).rows
-    check_holdout(holdout_rows, sets[FORGET], source=holdout)
-    return sets | {HOLDOUT_SET: holdout_rows}
+    return sets
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,24 +16,15 @@ from pydantic import with_config
 
 from atwu._file_reading import read_json
 from atwu._files import sha256_of, write_json, write_text
-from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.registry import metric_definition, short_name
+from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer
 from atwu.evaluation.result import STRICT
 from atwu.report.page.page_templates import render_template
 from atwu.request.auto_settings import Choice
 from atwu.request.ledger import RegressionCheck
 from atwu.request.request_folder import RowsUsed
-from atwu.request.thresholds import ThresholdResult, set_of
-from atwu.request.verdict_metrics import DECISIVE_METRICS, SET_NAMES
+from atwu.request.verdict import FORGOTTEN, Criterion, StateCount
 
-EVIDENCE_SCHEMA: Final = "atwu.evidence/2"
-SPELLED = {"ES": "extraction strength", "J_P": "leak with any question form"}
-"""Short name of a metric -> name on the page."""
-_SHORT = re.compile(rf"\b(?:{'|'.join(SPELLED)})\b")
-PASSED, UNSURE, FAILED, MISSING = "met", "met, not significant", "not met", "not measured"
-"""Results of a threshold."""
-MARKS = {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}
-"""Result -> CSS class on the page."""
+EVIDENCE_SCHEMA: Final = "atwu.evidence/3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,43 +65,8 @@ class TrainingSummary:
 class VerdictSummary:
     outcome: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdReport:
-    name: str
-    sha256: str
-    text: str
-    set_before_training: bool
-    statement: str
-    """A sentence about when they were recorded."""
-    results: tuple[ThresholdResult, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every threshold was measured and is met."""
-        return all(each.passed for each in self.results)
-
-
-@dataclass(frozen=True, slots=True)
-class AttackMetric:
-    name: str
-    definition: str
-    value: float | None
-    low: float | None
-    high: float | None
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """An attack that tries to recover forgotten rows."""
-
-    name: str
-    description: str
-    tried: bool
-    not_tried_because: str = ""
-    metrics: tuple[AttackMetric, ...] = ()
+    rule: str
+    criteria: tuple[Criterion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +105,19 @@ class Evidence:
     request: RequestSummary
     training: TrainingSummary
     verdict: VerdictSummary
-    thresholds: ThresholdReport
-    attacks: tuple[Attack, ...]
+    states: tuple[StateCount, ...]
+    """The model as saved, then other states and ways of asking."""
+    leaks: tuple[FactAnswer, ...]
+    """Every answer that states a fact, in any state."""
     model_before: Weights
     model_after: Weights
     ledger: LedgerSummary | None
-    warnings: tuple[str, ...]
     limitations: tuple[str, ...]
     """What the evidence does not show."""
     versions: Mapping[str, str]
     command: str
     """Command that reproduces the model."""
-    schema: Literal["atwu.evidence/2"] = EVIDENCE_SCHEMA
+    schema: Literal["atwu.evidence/3"] = EVIDENCE_SCHEMA
 
     @property
     def came_back(self) -> tuple[int, ...]:
@@ -175,8 +131,8 @@ class Evidence:
 
     @property
     def good(self) -> bool:
-        """Whether every threshold is met and no request came back."""
-        return self.thresholds.passed and not self.came_back
+        """Whether the facts are forgotten and no request came back."""
+        return self.verdict.outcome == FORGOTTEN and not self.came_back
 
     def write(self, data: Path, page: Path) -> None:
         """Write the JSON atomically, then the page as one self-contained HTML file that names the JSON file with its hash."""
@@ -200,47 +156,25 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         title="Evidence of an unlearning request",
         evidence=evidence,
         lead=summary_text(evidence),
-        set_names=SET_NAMES,
-        measures=DECISIVE_METRICS,
         data=data,
         sha256=sha256,
-        marks=MARKS,
-        between=between,
+        as_saved=AS_SAVED,
         figure=format_figure,
-        definition=definition,
-        metric_name=metric_name,
-        outcome=threshold_outcome,
-        shown_limit=shown_limit,
+        interval=format_interval,
         readable_time=readable_time,
     )
 
 
-def threshold_outcome(checked: ThresholdResult) -> str:
-    if checked.passed is None:
-        return MISSING
-    if not checked.passed:
-        return FAILED
-    return PASSED if checked.conclusive else UNSURE
-
-
 def summary_text(evidence: Evidence) -> str:
-    results = evidence.thresholds.results
-    counts = {
-        word: sum(threshold_outcome(each) == word for each in results) for word in (PASSED, UNSURE, FAILED, MISSING)
-    }
-    met = counts[PASSED] + counts[UNSURE]
-    every = f"All {met} thresholds are met" if met > 1 else "The one threshold is met"
-    parts = [every if met == len(results) else f"{met} of {len(results)} thresholds {'is' if met == 1 else 'are'} met"]
-    if counts[UNSURE]:
-        parts[0] += f" ({counts[UNSURE]} not significantly: the 95 % interval includes the limit)"
-    if counts[FAILED]:
-        parts.append(f"{counts[FAILED]} {'is' if counts[FAILED] == 1 else 'are'} not met")
-    if counts[MISSING]:
-        parts.append(f"{counts[MISSING]} {'was' if counts[MISSING] == 1 else 'were'} not measured")
-    text = "; ".join(parts) + "."
-    if not evidence.thresholds.set_before_training:
-        text += " They are not the thresholds that were set before training."
-    text += f" Verdict of the run: {evidence.verdict.outcome}."
+    """Return the evidence in a few sentences: the verdict, and what brings facts back."""
+    text = f"Verdict of the run: {evidence.verdict.outcome}."
+    saved = evidence.states[0].after
+    text += f" As saved, the model states {saved.facts_stated} of {saved.facts} facts in {saved.answers} answers."
+    worst = max(evidence.states, key=lambda state: state.after.facts_stated / max(state.after.facts, 1))
+    if worst.after.facts_stated and worst.name != AS_SAVED:
+        text += f" Most come out {worst.name}: {worst.after.facts_stated} of {worst.after.facts}"
+        unknown = worst.unknown
+        text += f" ({unknown.facts_stated} of {unknown.facts} facts that it never knew)." if unknown else "."
     for number in evidence.came_back:
         own = evidence.ledger is not None and evidence.ledger.request_number == number
         text += (
@@ -257,35 +191,10 @@ def readable_time(iso: str) -> str:
     return f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
-def metric_name(name: str) -> str:
-    """Return set and metric to read, such as `forget set: extraction strength`."""
-    split, _, metric = name.partition(".")
-    where = "compared with the original model" if split == OVERALL else SET_NAMES[set_of(split)]
-    return f"{where}: {_spelled(short_name(metric, split))}"
-
-
-def definition(name: str) -> str:
-    split, _, metric = name.partition(".")
-    return _spelled(metric_definition(metric, split) or "")
-
-
-def shown_limit(checked: ThresholdResult, holdout: str) -> str:
-    """Return a threshold as in the file, with the limit in place of `holdout`."""
-    return checked.threshold.replace("holdout", f"{format_figure(checked.limit)}{holdout}")
-
-
-def _spelled(text: str) -> str:
-    return _SHORT.sub(lambda found: SPELLED[found[0]], text)
-
-
 def format_figure(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return (
-        f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
-    )
+    """Return a share or a loss to read."""
+    return "–" if value is None else f"{value:.3g}"
 
 
-def between(low: float | None, high: float | None) -> str:
-    """Return an interval to read; empty without one."""
-    return "" if low is None or high is None else f"[{format_figure(low)}, {format_figure(high)}]"
+def format_interval(ends: tuple[float, float]) -> str:
+    return f"[{ends[0]:.2f}, {ends[1]:.2f}]"

@@ -24,60 +24,37 @@ from atwu._files import file_lock, write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
+from atwu.evaluation.facts.fact_table import FactCount, FactTable
 from atwu.evaluation.result import STRICT
 from atwu.request.request_folder import RowsUsed
-from atwu.request.verdict_metrics import DECISIVE_METRICS, MIN_CHANGE, SET_NAMES
+from atwu.request.row_facts import RowFact
+from atwu.request.verdict import STATING_LIMIT, facts_forgotten
 
-LEDGER_SCHEMA: Final = "atwu.ledger/2"
+LEDGER_SCHEMA: Final = "atwu.ledger/3"
 GENERAL_NAME = "general.jsonl"
 CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
-HEAD = f"{'':<48}" + "".join(f"{name:>6}" for name in ("before", "after", "now", "limit"))
-"""Header of the lines of `RegressionCheck.text`."""
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineScore:
-    """One metric on the forget rows of a request, before and after that request."""
+class Baseline:
+    """What answers about the forget rows of a request stated, before and after that request."""
 
-    set: str
-    """Forget set, or forget set with other prompts."""
-    metric: str
-    before: float
-    after: float
-    """Value of the model that the request left."""
-    limit: float
-    """Limit from holdout rows (`holdout_limit`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentScore:
-    """The same metric on a later model."""
-
-    baseline: BaselineScore
-    value: float
-    low: float | None
-    high: float | None
-    """95 % interval of `value`."""
-
-    @property
-    def known_again(self) -> bool:
-        """Whether the rows are known again: above the limit, and clearly more than after the request."""
-        return self.value > self.baseline.limit and self.value - self.baseline.after >= MIN_CHANGE
-
-    @property
-    def recovered_share(self) -> float:
-        """Share of the removed knowledge that is back: 0 as after the request, 1 as before it."""
-        return (self.value - self.baseline.after) / max(self.baseline.before - self.baseline.after, MIN_CHANGE)
+    before: FactCount
+    after: FactCount
+    """Of the model that the request left."""
+    forgotten: bool
+    """Whether the facts were forgotten then, by the rule of verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegressionCheck:
-    """An earlier request, measured on a later model."""
+    """An earlier request, asked again of a later model."""
 
     number: int
     outcome: str
     """One of the constants above."""
-    scores: tuple[CurrentScore, ...]
+    baseline: Baseline
+    now: FactCount
 
     @property
     def came_back(self) -> bool:
@@ -85,19 +62,20 @@ class RegressionCheck:
 
     @property
     def summary(self) -> str:
-        """The outcome, and the largest share that came back by any metric."""
-        shares = [line.recovered_share for line in self.scores if line.known_again]
-        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what was removed" if shares else self.outcome
+        """The outcome, and how many answers state a fact."""
+        before, after, now = self.baseline.before, self.baseline.after, self.now
+        return (
+            f"{self.outcome}: {now.answers_stating} of {now.answers} answers state a fact ({before.answers_stating} of "
+            f"{before.answers} before that request, {after.answers_stating} after it)"
+        )
 
-    def text(self) -> str:
-        """Return the check as plain text, 80 columns wide."""
-        out = [f"request {self.number}: {self.summary}"]
-        for line in self.scores:
-            name = f"  {SET_NAMES[line.baseline.set]}: {DECISIVE_METRICS[line.baseline.metric]}"
-            mark = "  back" if line.known_again else ""
-            numbers = (line.baseline.before, line.baseline.after, line.value, line.baseline.limit)
-            out.append(f"{name:<48}" + "".join(f"{number:>6.3f}" for number in numbers) + mark)
-        return "\n".join(out)
+
+def recheck_outcome(baseline: Baseline, answers: FactTable) -> str:
+    """Return the outcome of a check: came back, if the rule held and does not any more, or more answers state a fact."""
+    if facts_forgotten(answers):
+        return STILL_GONE
+    risen = answers.count().share > baseline.after.share + STATING_LIMIT
+    return CAME_BACK if baseline.forgotten or risen else STILL_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +88,11 @@ class UtilityDrift:
     """Under the newest model."""
 
     def text(self) -> str:
-        """Return the values as a line below `HEAD`."""
-        name = "general questions: original answers, probability"
-        return f"{name:<48}{self.original:>6.3f}{'':6}{self.current:>6.3f}"
-
-
-def recheck_outcome(lines: Sequence[CurrentScore]) -> str:
-    """Return the outcome of a check; above the limit by less than `MIN_CHANGE` counts as below."""
-    if any(line.known_again for line in lines):
-        return CAME_BACK
-    return (
-        STILL_KNOWN if any(min(line.value, line.baseline.after) > line.baseline.limit for line in lines) else STILL_GONE
-    )
+        """Return the values as a sentence."""
+        return (
+            "Probability of the original model's answers to general questions: "
+            f"{self.original:.3f} under it, {self.current:.3f} now."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +119,14 @@ class Entry:
     """The model that it left; equal to `model_before` if there was nothing to forget."""
     outcome: str
     reason: str
-    thresholds_sha256: str
-    baseline: tuple[BaselineScore, ...]
-    """Scores of its forget rows before and after."""
+    facts: tuple[RowFact, ...]
+    """What carries the fact of each forget row; empty if there was nothing to forget."""
+    baseline: Baseline
     regression_checks: tuple[RegressionCheck, ...]
-    """The earlier requests, measured on the model that it left."""
+    """The earlier requests, asked again of the model that it left."""
     utility_drift: UtilityDrift | None = None
     """None until a request had something to forget."""
-    schema: Literal["atwu.ledger/2"] = LEDGER_SCHEMA
+    schema: Literal["atwu.ledger/3"] = LEDGER_SCHEMA
 
     @property
     def came_back(self) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
-"""Measure a model on the sets of a request, answer the questions that its verdict shows, and check what answers still state."""
+"""Ask a model about the rows of a request, as saved and in other states, and read what the training goals need."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,20 +13,33 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.facts.askings import (
+    PARAPHRASES,
+    PROMPT_PREFIXES,
+    Asking,
+    askings_after_examples,
+    form_askings,
+    plain_askings,
+    reworded_askings,
+    split_facts,
+)
+from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask, join_tables
+from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
-from atwu.request.verdict import AnswerPair
-from atwu.request.verdict_metrics import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-REQUEST_METRICS = ("memorization", "rouge", "key_tokens", "forms", "fluency")
-"""Metrics of a verdict."""
-PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
-"""Prompt prefixes for questions of rows without paraphrases."""
+LOSS_METRICS = ("memorization",)
+"""Metrics that tell the loss on rows."""
+GOAL_METRICS = (*LOSS_METRICS, "key_tokens")
+"""Metrics that the training goals need; they take no answers."""
+STATE_FORMS = ("question", "blank", "complete", "prefix", "continuation")
+"""Forms in which a model is asked in other states than as saved: fewer, since each state takes as long again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
     for row in rows:
         if row.messages:
             spans = key_token_spans(row)
-            for prompt in row.paraphrases[:2] or tuple(each.format(row.question) for each in PROMPT_PREFIXES):
+            for prompt in row.paraphrases[:PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES):
                 turns = (*row.messages[:-1], Message("user", prompt))
                 subject = (row.subject if several else None) or row_id(row)
                 result.append(replace(row, messages=turns, forget_spans=spans, subject=subject))
@@ -112,14 +124,12 @@ def measure_model(
     reading: Reading,
     *,
     name: str,
-    metrics: Sequence[str] = REQUEST_METRICS,
-    settings: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = GOAL_METRICS,
 ) -> EvalResult:
-    """Measure a model on some of these sets.
+    """Read how likely a model finds the rows of these sets.
 
     Args:
         name: name of the model in the result.
-        settings: further settings of the evaluation.
     """
     further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
     return evaluate(
@@ -129,58 +139,69 @@ def measure_model(
         retain=sets.get(RETAIN, ()),
         extra_retain=further,
         metrics=metrics,
-        config=EvaluateConfig(**{**(settings or {}), **asdict(reading)}),
+        config=EvaluateConfig(**asdict(reading)),
         store=GenerationStore(),
         name=name,
     )
 
 
-ANSWERS_STORED = {FORGET: 6, NEIGHBOURS: 2, GENERAL: 2}
-"""Set -> number of questions whose answers a verdict shows."""
+def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions reworded."""
+    return [*form_askings(forget, related=neighbours), *reworded_askings(forget)]
 
 
-def untested(rows: Sequence[Example], *, quantized: bool = False) -> tuple[str, ...]:
-    """Return what a verdict on these forget rows does not cover.
+def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:
+    """Ask a model about the facts, the neighbours and general questions, as the rule of the verdict needs it."""
+    neighbours = sets.get(NEIGHBOURS, ())
+    return join_tables(
+        (
+            ask(answers, fact_askings(sets[FORGET], neighbours)),
+            ask(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
+            ask(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+        )
+    )
 
-    Args:
-        rows: the forget rows.
-        quantized: the measured model has quantized weights.
-    """
+
+def ask_model(
+    generator: TransformersGenerator, sets: Mapping[str, Sequence[Example]], reading: Reading, *, progress: str
+) -> FactTable:
+    """Ask a model in memory, whose answers are kept for the next time."""
+    how = answerer(generator, system=reading.system, store=GenerationStore(), progress=progress)
+    return ask_sets(how, sets)
+
+
+def ask_in_cheap_states(
+    model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]], reading: Reading
+) -> FactTable:
+    """Ask an unlearned model after examples, and with its weights rounded: what takes no training."""
+    rows = sets[FORGET]
+    tables = [ask_after_examples(TransformersGenerator(model, tokenizer), rows, reading)]
+    askings = form_askings(rows, related=sets.get(NEIGHBOURS, ()), forms=STATE_FORMS)
+    for name, state in rounded_states(model).items():
+        with state:
+            answers = answerer(TransformersGenerator(model, tokenizer), system=reading.system, progress=name)
+            tables.append(ask(answers, askings, state=name))
+    return join_tables(tables)
+
+
+def ask_after_examples(generator: TransformersGenerator, rows: Sequence[Example], reading: Reading) -> FactTable:
+    """Ask for half of the facts after others with their answers; without any for which there are examples, empty."""
+    askings = askings_after_examples(rows, *split_facts(rows))
+    return ask(answerer(generator, system=reading.system, progress="after examples"), askings)
+
+
+def untested(rows: Sequence[Example]) -> tuple[str, ...]:
+    """Return what a verdict on these forget rows does not cover."""
     questions = [row for row in rows if row.messages]
     without = sum(not row.paraphrases for row in questions)
     items = []
     if not questions:
-        items.append("other prompts: no forget row is a question")
+        items.append("questions: the forget rows are plain texts, and were asked for by their beginnings")
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
     return (
         *items,
-        "other languages, questions that do not name the subject, adversarial prompts",
-        "sampling: answers are greedy",
-        *([] if quantized else ["quantization: weights are as trained"]),
-        "relearning: no training after unlearning, no in-context examples",
+        "other languages, questions that do not name the subject",
+        "samples, further training (atwu evidence)",
     )
-
-
-def answers_before(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[AnswerPair, ...]:
-    """Return the questions to show with the answers of the original model."""
-    return tuple(
-        AnswerPair(row.question, row.answer, answer, "")
-        for split in ANSWERS_STORED
-        for row, answer in _stored(rows.get(split, ()), before, split)
-    )
-
-
-def answers_after(
-    pairs: Sequence[AnswerPair], after: EvalResult, rows: Mapping[str, Sequence[Example]]
-) -> tuple[AnswerPair, ...]:
-    """Add the answers of the unlearned model to the same questions."""
-    answers = [answer for split in ANSWERS_STORED for _, answer in _stored(rows.get(split, ()), after, split)]
-    return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(pairs, answers, strict=True))
-
-
-def _stored(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
-    """Return some rows of a set, evenly spaced, with a model's answers."""
-    answers = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
-    return [(rows[index], answers[index]) for index in evenly_spaced(range(len(answers)), ANSWERS_STORED[split])]

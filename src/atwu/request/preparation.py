@@ -20,6 +20,8 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
@@ -42,20 +44,21 @@ from atwu.request.auto_settings import (
 )
 from atwu.request.measurement import (
     Reading,
-    answers_before,
+    ask_model,
     check_holdout,
     general_answers,
     measure_model,
     measured_sets,
 )
 from atwu.request.related_questions import related_rows
-from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, ThresholdsSet, utc_now
+from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
+from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
+from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
-from atwu.request.verdict import decide_verdict, shorten
-from atwu.request.verdict_metrics import GENERAL, clearly_known
+from atwu.request.verdict import decide, nothing_to_forget
 from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
@@ -66,8 +69,6 @@ from atwu.training.unlearn_run import check_run
 
 FACTS_SHOWN = 3
 """Forget rows that are shown with their facts before training."""
-MIN_HOLDOUT_SUBJECTS = 4
-"""Fewest subjects of holdout rows without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,9 @@ class PreparedRequest:
     """A request that is ready for training, or trained."""
 
     before: EvalResult
-    """Measurements of the original model."""
+    """How likely the original model finds the rows."""
+    answers: FactTable
+    """What it said about them; without texts in a request that was begun by another process."""
     sets: Mapping[str, Sequence[Example]]
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
@@ -113,7 +116,6 @@ def prepare(
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
-    warn_few_subjects(request.holdout_rows, source=request.holdout, say=say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
     recipe, fitted = config.recipe(), fitting_strategy(request, methods, config.device)
@@ -171,8 +173,10 @@ def prepare(
             kept = request.retain_rows or own_answers
         answers = general_answers(generator, rows, system=config.system)
     sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours)
-    say(f"measuring the original model on {sum(map(len, sets.values()))} rows")
-    before = measure_model(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
+    say(f"asking the original model about {len(sets[FORGET])} facts and {len(neighbours)} neighbours")
+    reading = Reading(config.system, config.max_length)
+    said = ask_model(generator, sets, reading, progress="original model")
+    before = measure_model(network, tokenizer, sets, reading, name="before")
     if automatic:
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
@@ -195,12 +199,9 @@ def prepare(
     model = network.cpu() if alone else None  # new adapters draw their weights where the model is
     del network
     gc.collect()
-    shown = answers_before(before, sets)
-    if not clearly_known(before) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
-        verdict = decide_verdict(
-            before, None, answers=shown, max_retain_increase=request.max_retain_increase, retain_loss_increase=None
-        )
-        return UnlearnResult(verdict, None, before, None)
+    if nothing_to_forget(said) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
+        return UnlearnResult(verdict, None, before, None, said, None)
     record = RequestRecord(
         prepared_at=utc_now(),
         about=request.about,
@@ -214,33 +215,14 @@ def prepare(
         system=config.system,
         max_length=config.max_length,
         choices=choices,
-        thresholds=ThresholdsSet(
-            request.threshold_limits.name, request.threshold_limits.sha256, request.threshold_limits.text
-        ),
-        sample_answers=shown,
         facts=tuple(map(RowFact.of, rows)),
         ledger=None
         if context is None  # relative to the output, with links resolved
         else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
-    files.begin(record, before, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest(before, sets, generated, record, _marked(request, rows), model)
-
-
-def warn_few_subjects(holdout: Sequence[Example], *, source: str, say: Say) -> None:
-    """Warn of a limit that the best-known subject may set alone; a row without a subject counts as one.
-
-    The limit is a percentile of means over subjects drawn with replacement, and of K subjects one is drawn K times with
-    probability K^-K: more than 2.5 % below 4 subjects.
-    """
-    subjects = len({row.subject or place for place, row in enumerate(holdout)})
-    if subjects < MIN_HOLDOUT_SUBJECTS:
-        say(
-            f"warning: {source}: holdout rows about {subjects} subject{'s' * (subjects > 1)}; the best-known one may set the "
-            "limit, so that rows that the model has memorized count as nothing to forget; give --holdout rows about "
-            f"{MIN_HOLDOUT_SUBJECTS} subjects or more."
-        )
+    files.begin(record, before, said, sets[GENERAL], generated, sets[NEIGHBOURS])
+    return PreparedRequest(before, said, sets, generated, record, _marked(request, rows), model)
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], device: torch.device) -> StrategyEstimate:
@@ -291,7 +273,9 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours)
-    return PreparedRequest(files.result("before"), sets, generated, record, _marked(request, rows))
+    return PreparedRequest(
+        files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows)
+    )
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:

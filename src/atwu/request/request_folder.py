@@ -1,6 +1,6 @@
 """Files of a request, in the folder `request` of its run: the request, its settings, and measurements.
 
-They hold hashes of the forget rows, not the rows, except for the few questions that the verdict shows.
+They hold hashes of the forget rows, not the rows; the verdict itself shows questions with what the unlearned model answers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from atwu._files import write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
+from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.auto_settings import Choice
 from atwu.request.row_facts import RowFact
-from atwu.request.verdict import AnswerPair
 from atwu.training.run_folder import REQUEST_FOLDER
 
-REQUEST_SCHEMA: Final = "atwu.request/2"
+REQUEST_SCHEMA: Final = "atwu.request/3"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
+ANSWERS_NAME = "answers_{}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,6 @@ class RowsUsed:
     def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
         """Describe some rows; with `each`, also by the hash of every row."""
         return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdsSet:
-    """Thresholds as recorded before training."""
-
-    name: str
-    sha256: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +70,13 @@ class RequestRecord:
     system: str | None
     max_length: int
     choices: tuple[Choice, ...]
-    thresholds: ThresholdsSet
-    sample_answers: tuple[AnswerPair, ...]
-    """Questions to show with the verdict; `after` is empty."""
     facts: tuple[RowFact, ...] = ()
     """What carries the fact of each forget row."""
     ledger: str | None = None
     """Folder of its ledger, relative to the output."""
     replaced_run_digest: str | None = None
     """Digest of the `run.json` at the output that this request replaces."""
-    schema: Literal["atwu.request/2"] = REQUEST_SCHEMA
+    schema: Literal["atwu.request/3"] = REQUEST_SCHEMA
 
 
 class RequestFolder:
@@ -109,6 +98,7 @@ class RequestFolder:
         self,
         request: RequestRecord,
         before: EvalResult,
+        answers: FactTable,
         general: Sequence[Example],
         kept: Sequence[Example] | None,
         neighbours: Sequence[Example] = (),
@@ -116,12 +106,14 @@ class RequestFolder:
         """Record the request before training; `request.json` is written last and marks the record as complete.
 
         Args:
+            answers: what the original model said.
             general: answers of the original model to general questions.
             kept: self-generated retain rows; None if rows were given.
             neighbours: the neighbour set.
         """
         self.path.mkdir(parents=True)
         without_texts(before).write(self.path / "before.json")
+        answers.without_texts().write(self.path / ANSWERS_NAME.format("before"))
         write_rows(self.path / "general.jsonl", general)
         write_rows(self.path / "neighbours.jsonl", neighbours)
         if kept is not None:
@@ -139,6 +131,10 @@ class RequestFolder:
     def result(self, name: str) -> EvalResult:
         """Read the measurements `before` or `after`; raises FileNotFoundError or ValueError."""
         return read_result(self.path / f"{name}.json")
+
+    def answers(self, name: str) -> FactTable:
+        """Read what the model `before` or `after` said, without texts; raises FileNotFoundError or ValueError."""
+        return read_fact_table(self.path / ANSWERS_NAME.format(name))
 
     def rows(self, name: str) -> Sequence[Example] | None:
         """Read the rows `general`, `neighbours` or `retain`; None if there are none."""

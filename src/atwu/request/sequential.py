@@ -16,14 +16,13 @@ from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.facts.fact_table import AS_SAVED, answerer, ask
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.auto_settings import with_method
 from atwu.request.ledger import (
-    HEAD,
-    BaselineScore,
-    CurrentScore,
+    Baseline,
     Entry,
     Ledger,
     ModelUsed,
@@ -32,20 +31,15 @@ from atwu.request.ledger import (
     recheck_outcome,
     rows_file,
 )
-from atwu.request.measurement import MAX_ROWS, Reading, measure_model, other_prompts
+from atwu.request.measurement import LOSS_METRICS, MAX_ROWS, Reading, fact_askings, measure_model
 from atwu.request.preparation import after_loading
 from atwu.request.request_folder import RequestFolder, RowsUsed, utc_now
+from atwu.request.row_facts import RowFact, with_facts
+from atwu.request.screen import next_lines, wrap_text
+from atwu.request.training_goals import GENERAL, metric_value
 from atwu.request.unlearn import run_request
 from atwu.request.unlearning_request import LedgerContext, UnlearningRequest, UnlearnResult
-from atwu.request.verdict import FORGOTTEN, NOTHING, next_lines
-from atwu.request.verdict_metrics import (
-    DECISIVE_METRICS,
-    GENERAL,
-    OTHER_PROMPTS,
-    holdout_limit,
-    metric_interval,
-    metric_value,
-)
+from atwu.request.verdict import FORGOTTEN, NOTHING, facts_forgotten
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say, logged, silent
@@ -66,10 +60,16 @@ class SequentialResult:
     def summary(self) -> str:
         """Return the verdict and the checks of earlier requests as plain text, 80 columns wide."""
         entry = self.entry
-        out = [f"VERDICT: {entry.outcome.upper()}\n{entry.reason}" if self.outcome is None else self.outcome.summary()]
+        if self.outcome is None:
+            out = [f"VERDICT: {entry.outcome.upper()}", *wrap_text(entry.reason)]
+        else:
+            out = [self.outcome.summary()]
         if entry.regression_checks:
-            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.regression_checks)]
-            out += [] if entry.utility_drift is None else [entry.utility_drift.text()]
+            out += ["", "EARLIER REQUESTS, ASKED AGAIN"]
+            for check in entry.regression_checks:
+                out += wrap_text(f"request {check.number} {check.summary}", rest="  ")
+            if entry.utility_drift is not None:
+                out += wrap_text(entry.utility_drift.text())
         steps = [f"repeat request {number}, which came back; its rows are in the ledger" for number in entry.came_back]
         return "\n".join([*out, *next_lines(steps)])
 
@@ -156,11 +156,13 @@ def _record(
     before = ModelUsed(book.name_of(str(request.source.model)), outcome.before.fingerprint)
     model, made = before, utc_now()
     checks: tuple[RegressionCheck, ...] = ()
+    facts: tuple[RowFact, ...] = ()
     drift = next((entry.utility_drift for entry in entries if entry.utility_drift is not None), None)
     if outcome.run is not None and outcome.after is not None:
         model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
         folder = RequestFolder(outcome.run.output)
-        made = folder.request().prepared_at
+        prepared = folder.request()
+        made, facts = prepared.prepared_at, prepared.facts
         if drift is None:
             write_rows(book.general, folder.rows("general") or ())
             first, now = (metric_value(each, GENERAL, "probability") for each in (outcome.before, outcome.after))
@@ -173,9 +175,10 @@ def _record(
             started = next((entry.key for entry in entries if entry.utility_drift is not None), key)
             general = book.general_rows(recorded=drift is not None)
             earlier = [(entry, book.rows(entry)) for entry in entries]
-            checks, answers = recheck_requests(network, tokenizer, earlier, general, _reading_of(started))
-            if drift is not None and answers is not None:
-                drift = UtilityDrift(drift.original, answers)
+            checks = recheck_requests(network, tokenizer, earlier)
+            current = general_probability(network, tokenizer, general, _reading_of(started))
+            if drift is not None and current is not None:
+                drift = UtilityDrift(drift.original, current)
     entry = Entry(
         number=request.ledger_context.number,
         prepared_at=made,
@@ -188,8 +191,8 @@ def _record(
         model_after=model,
         outcome=outcome.verdict.outcome,
         reason=outcome.verdict.reason,
-        thresholds_sha256=request.threshold_limits.sha256,
-        baseline=baseline_scores(outcome.before, outcome.after),
+        facts=facts,
+        baseline=baseline_of(outcome),
         regression_checks=checks,
         utility_drift=drift,
     )
@@ -197,59 +200,38 @@ def _record(
     return entry
 
 
-def baseline_scores(before: EvalResult, after: EvalResult | None) -> tuple[BaselineScore, ...]:
-    """Return the scores that later requests are compared with.
-
-    Args:
-        before: measurements of the request's original model.
-        after: measurements of the model that it left; None if there was nothing to forget.
-    """
-    scores = []
-    for split in (FORGET, OTHER_PROMPTS):
-        for name in DECISIVE_METRICS:
-            first, limit = metric_value(before, split, name), holdout_limit(before, name)
-            last = first if after is None else metric_value(after, split, name)
-            if first is not None and last is not None and limit is not None:
-                scores.append(BaselineScore(split, name, first, last, limit))
-    return tuple(scores)
+def baseline_of(outcome: UnlearnResult) -> Baseline:
+    """Return what later requests are compared with."""
+    before = outcome.answers_before.select(set=FORGET)
+    after = before
+    if outcome.answers_after is not None:
+        after = outcome.answers_after.select(set=FORGET, states=(AS_SAVED,)).like(before)
+    return Baseline(before.count(), after.count(), facts_forgotten(after))
 
 
 def recheck_requests(
-    model: Any,
-    tokenizer: Any,
-    earlier: Sequence[tuple[Entry, Sequence[Example]]],
-    general: Sequence[Example],
-    reading: Reading,
-) -> tuple[tuple[RegressionCheck, ...], float | None]:
-    """Measure the forget rows of earlier requests, and the probability of the original answers to general questions.
+    model: Any, tokenizer: Any, earlier: Sequence[tuple[Entry, Sequence[Example]]]
+) -> tuple[RegressionCheck, ...]:
+    """Ask for the facts of earlier requests again.
 
     Args:
         earlier: the requests with their forget rows.
-        general: answers of the original model to general questions; may be empty.
-        reading: how these are tokenized.
     """
-    sets: dict[Reading, dict[str, Sequence[Example]]] = {}
+    generator = TransformersGenerator(model, tokenizer)
+    checks: list[RegressionCheck] = []
     for entry, rows in earlier:
-        sets.setdefault(_reading_of(entry.key), {}).update(
-            {
-                f"{entry.number} {FORGET}": evenly_spaced(rows, MAX_ROWS),
-                f"{entry.number} {OTHER_PROMPTS}": evenly_spaced(other_prompts(rows), MAX_ROWS),
-            }
+        askings = fact_askings(evenly_spaced(with_facts(rows, entry.facts), MAX_ROWS))
+        answers = answerer(generator, system=_reading_of(entry.key).system, progress=f"request {entry.number}")
+        said = ask(answers, askings)
+        checks.append(
+            RegressionCheck(entry.number, recheck_outcome(entry.baseline, said), entry.baseline, said.count())
         )
-    results = {
-        how: measure_model(model, tokenizer, these, how, name="now", metrics=("key_tokens",))
-        for how, these in sets.items()
-    }
-    checks = []
-    for entry, _ in earlier:
-        lines, result = [], results[_reading_of(entry.key)]
-        for each in entry.baseline:
-            split = f"{entry.number} {each.set}"
-            value = result.sets[split][each.metric].value
-            if value is not None:
-                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.metric) or (None, None))))
-        checks.append(RegressionCheck(entry.number, recheck_outcome(lines), tuple(lines)))
+    return tuple(checks)
+
+
+def general_probability(model: Any, tokenizer: Any, general: Sequence[Example], reading: Reading) -> float | None:
+    """Return the probability of the original answers to general questions; None without any."""
     if not general:
-        return tuple(checks), None
-    kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=("memorization",))
-    return tuple(checks), metric_value(kept, GENERAL, "probability")
+        return None
+    kept = measure_model(model, tokenizer, {GENERAL: general}, reading, name="now", metrics=LOSS_METRICS)
+    return metric_value(kept, GENERAL, "probability")

@@ -18,9 +18,10 @@ from atwu._program import program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
-from atwu.data.question_forms import read_forms
 from atwu.data.row_parsing import fingerprint, write_rows
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.facts.fact_table import FactTable, join_tables
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
@@ -30,9 +31,10 @@ from atwu.request.answer_check import AnswerCheck
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, with_method
 from atwu.request.controller import AdaptiveController
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
-from atwu.request.measurement import Reading, answers_after, measure_model, untested
+from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
-from atwu.request.request_folder import RequestFolder, without_texts
+from atwu.request.request_folder import ANSWERS_NAME, RequestFolder, without_texts
+from atwu.request.training_goals import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.request.unlearning_request import (
     AUTO,
     DEFAULT_HOLDOUT,
@@ -42,8 +44,7 @@ from atwu.request.unlearning_request import (
     check_arguments,
     flags,
 )
-from atwu.request.verdict import RequestVerdict, decide_verdict, read_request_verdict
-from atwu.request.verdict_metrics import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
+from atwu.request.verdict import RequestVerdict, decide, read_request_verdict
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
@@ -66,7 +67,6 @@ def unlearn(
     auto_memory: bool = False,
     holdout: str | Path | LoadedRows | Iterable[Any] = DEFAULT_HOLDOUT,
     max_retain_increase: float = MAX_RETAIN_INCREASE,
-    thresholds: str | Path | None = None,
     about: str | None = None,
     columns: Mapping[str, str] | None = None,
     overwrite: bool = False,
@@ -84,9 +84,9 @@ def unlearn(
         options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
             learning rate is not adapted; with both, nothing is chosen.
         auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
-        holdout: rows like the forget rows that the model was not trained on, or their source.
+        holdout: rows like the forget rows that the model was not trained on, or their source: how likely their key tokens are
+            is the goal of training.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        thresholds: YAML of thresholds for `evidence`, recorded before training; by default the shipped ones.
         about: description of the request and who made it, for `evidence`.
         columns: field -> column of the given rows and row files, see `load_rows`.
         overwrite: replace a finished run at `output`.
@@ -100,7 +100,6 @@ def unlearn(
         options=options,
         auto_memory=auto_memory,
         max_retain_increase=max_retain_increase,
-        thresholds=thresholds,
         about=about,
         columns=columns,
         overwrite=overwrite,
@@ -119,7 +118,6 @@ def unlearn(
             auto_memory=auto_memory,
             holdout=holdout if isinstance(holdout, str) else load_rows(holdout, columns=columns).source,
             max_retain_increase=max_retain_increase,
-            thresholds=thresholds,
             about=about,
         ),
         overwrite=overwrite,
@@ -139,13 +137,13 @@ def run_request(
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
     # Every process reads the same files, before anything changes.
-    _ = request.retain_set, request.threshold_limits
+    _ = request.retain_set
     first = config.process_index == 0
     say = say if first else silent
     if not overwrite and (done := _finished(request, config)) is not None:
         return done
     rows = {"forget rows": request.forget, "retain rows": request.retain, "holdout rows": request.holdout}
-    inputs = inputs_of_unlearning(request.source, config, rows) | {"thresholds": request.thresholds}
+    inputs = inputs_of_unlearning(request.source, config, rows)
     folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)
     files = RequestFolder(folder.work)
     with folder.alone() if first else contextlib.nullcontext():
@@ -178,11 +176,11 @@ def run_request(
                 if first and not folder.has_results():
                     shutil.rmtree(files.path)
                 raise
-        verdict, after = broadcast_from_main(
+        verdict, after, said = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
         )
         publish_run(folder, final)
-        return UnlearnResult(verdict, finished, prepared.before, after)
+        return UnlearnResult(verdict, finished, prepared.before, after, prepared.answers, said)
 
 
 def _finished(request: UnlearningRequest, config: UnlearnConfig) -> UnlearnResult | None:
@@ -192,7 +190,8 @@ def _finished(request: UnlearningRequest, config: UnlearnConfig) -> UnlearnResul
     if request.ledger_context is None or not (output / VERDICT_NAME).is_file() or files.key() != request.key(config):
         return None
     verdict = read_request_verdict(output)
-    return UnlearnResult(verdict, _recorded_run(output), files.result("before"), files.result("after"))
+    answers = files.answers("before"), files.answers("after")
+    return UnlearnResult(verdict, _recorded_run(output), files.result("before"), files.result("after"), *answers)
 
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
@@ -217,22 +216,20 @@ def _controller(
     encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
     encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
     forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
-    recall = holdout_limit(before, "key_token_recall") or 0.0  # without questions there are no answers
     rows = ControllerRows(
         tuple((sets[name], encoded[name]) for name in forget),
         tuple(rows for name, rows in encoded.items() if name not in forget),
         AnswerCheck(
-            {name: sets[name] for name in forget},
+            sets[FORGET],
             encoder,
-            recall,
             prepared.sets[NEIGHBOURS],
             None if trainer.sharded else GenerationStore(),
         ),
     )
-    goal, limit = (find(before, "key_token_probability") or 0.0 for find in (training_goal, holdout_limit))
+    goal, limit = (find(before, "key_token_probability") for find in (training_goal, holdout_limit))
     goals = ControllerGoals(
         goal,
-        holdout_limit(before, "key_token_accuracy") or 0.0,
+        holdout_limit(before, "key_token_accuracy"),
         request.max_retain_increase,
         accepted_probability=(goal + limit) / 2,  # a margin for the verdict on more rows
     )
@@ -255,30 +252,32 @@ def _measure_and_decide(
     config: UnlearnConfig,
     kept: LoadedRows | None,
     say: Say,
-) -> tuple[RequestVerdict, EvalResult]:
-    """Measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
+) -> tuple[RequestVerdict, EvalResult, FactTable]:
+    """Ask and measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
-    say("measuring the unlearned model on the same rows")
+    reading = Reading(config.system, config.max_length)
+    say("asking the unlearned model the same questions, and again with rounded weights and after examples")
     with full_precision(model):  # as its files are read
-        after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
+        said = ask_model(TransformersGenerator(model, tokenizer), prepared.sets, reading, progress="unlearned model")
+        after = measure_model(model, tokenizer, prepared.sets, reading, name="after")
+        said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
     files = RequestFolder(folder.work)
-    verdict = decide_verdict(
-        prepared.before,
-        after,
-        answers=answers_after(prepared.record.sample_answers, after, prepared.sets),
+    verdict = decide(
+        prepared.answers,
+        said,
         max_retain_increase=request.max_retain_increase,
         retain_loss_increase=read_history(files.history).retain_loss_increase,
         not_tested=untested(request.rows),
-        trained_forms=read_forms(config.forms),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
+    said.without_texts().write(files.path / ANSWERS_NAME.format("after"))
     without_texts(after).write(files.path / "after.json")
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
     verdict.add_to_card(folder.final, name=folder.path.name)
-    return verdict, after
+    return verdict, after, said
 
 
 def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:

@@ -17,9 +17,10 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
+from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.chat_template import template_text
-from atwu.request.thresholds import Thresholds, read_thresholds
+from atwu.request.screen import verdict_html, verdict_text
 from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
 from atwu.training.config import UnlearnConfig
@@ -39,7 +40,6 @@ _ARGUMENTS = (
     Option("output", Path, MISSING),
     Option("auto_memory", bool, False),
     Option("max_retain_increase", float, MAX_RETAIN_INCREASE, above=0),
-    Option("thresholds", Path, None),
     Option("about", str, None),
     Option("overwrite", bool, False),
 )
@@ -79,8 +79,6 @@ class UnlearningRequest:
     holdout: str = DEFAULT_HOLDOUT
     """Source of the holdout rows."""
     max_retain_increase: float = MAX_RETAIN_INCREASE
-    thresholds: str | Path | None = None
-    """YAML of thresholds; None for the shipped ones."""
     about: str | None = None
     """Description of the request and who made it."""
     auto_memory: bool = False
@@ -88,11 +86,6 @@ class UnlearningRequest:
 
     def __post_init__(self) -> None:
         check_arguments(max_retain_increase=self.max_retain_increase)
-
-    @cached_property
-    def threshold_limits(self) -> Thresholds:
-        """Thresholds of the evidence."""
-        return read_thresholds(self.thresholds)
 
     @cached_property
     def holdout_rows(self) -> Sequence[Example]:
@@ -131,7 +124,6 @@ class UnlearningRequest:
             "holdout": fingerprint(self.holdout_rows),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "max_retain_increase": self.max_retain_increase,
-            "thresholds": self.threshold_limits.sha256,
             "about": self.about,
             "auto_memory": self.auto_memory,
         }
@@ -166,9 +158,13 @@ class UnlearnResult:
     run: FinishedRun | None
     """None if there was nothing to forget."""
     before: EvalResult
-    """Measurements of the original model."""
+    """How likely the original model finds the rows."""
     after: EvalResult | None
-    """Measurements of the unlearned model on the same rows; None if there was nothing to forget."""
+    """The same of the unlearned model; None if there was nothing to forget."""
+    answers_before: FactTable
+    """What the original model said about the facts, the neighbours and general questions."""
+    answers_after: FactTable | None
+    """The same of the unlearned model, also in other states; None if there was nothing to forget."""
 
     @property
     def good(self) -> bool:
@@ -177,14 +173,14 @@ class UnlearnResult:
 
     def summary(self) -> str:
         """Return the verdict as plain text."""
-        return self.verdict.text()
+        return verdict_text(self.verdict)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per set and metric, before and after."""
+        """Return one row per part of the rule, before and after."""
         return self.verdict.to_pandas()
 
     def _repr_html_(self) -> str:
-        return self.verdict._repr_html_()
+        return verdict_html(self.verdict)
 
 
 def check_arguments(**given: Any) -> None:

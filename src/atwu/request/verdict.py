@@ -1,77 +1,97 @@
-"""The verdict on an unlearning request: forgotten or not, at which cost, what was not tested, and what to do next.
+"""The verdict on an unlearning request: which facts still come out, at which cost, and what to do next.
 
-`_outcome` decides; the measured values and their limits come from `verdict_metrics.py`.
+`decide` applies `RULE`, the one rule of the whole project for *forgotten*, to what the original and the unlearned model said.
+`screen.py` prints the verdict.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import html
-import itertools
 import math
-import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
-from atwu._file_reading import printable, read_declared
+from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
+from atwu.evaluation.facts.askings import AS_WRITTEN
+from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.verdict_metrics import (
-    DECISIVE_METRICS,
-    FORM_LIMIT,
-    FORM_METRICS,
-    GENERAL,
-    GIBBERISH,
-    MIN_CHANGE,
-    OTHER_PROMPTS,
-    REFUSAL_RATE,
-    SET_NAMES,
-    FormResult,
-    VerdictMetric,
-    describe_forms,
-    form_results,
-    holdout_limit,
-    metric_value,
-    retain_loss_metric,
-    still_known,
-    verdict_metrics,
-)
+from atwu.evaluation.result import STRICT
+from atwu.request.training_goals import GENERAL
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERDICT_WIDTH = 80
-"""Columns of the printed verdict."""
-VERDICT_SCHEMA: Final = "atwu.verdict/2"
+VERDICT_SCHEMA: Final = "atwu.verdict/3"
 
 FORGOTTEN = "forgotten"
 TOO_COSTLY = "forgotten, at too high a cost"
-UTILITY_DAMAGED = "damaged, and not forgotten"
 PARTLY = "partly forgotten"
-UNCHANGED = "nothing changed"
 NOT_FORGOTTEN = "not forgotten"
+UNCHANGED = "nothing changed"
 NOTHING = "nothing to forget"
 
+STATING_LIMIT = 0.02
+"""Largest share of all answers about the facts that may state one. One answer in fifty: single answers change with the wording
+of a question, and a verdict must not turn over with them (`benchmarks/results/verdict-stability.md`)."""
+POINTS = 0.05
+"""Largest fall of the share of neighbours' answers that state theirs, and largest rise of the shares of refusals and of
+unreadable answers."""
+PARTLY_SHARE = 0.7
+"""Share of the answers that stated a fact before, below which the rows count as partly forgotten."""
+SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
+"""Set -> number of questions that a verdict shows with the answer of the unlearned model."""
 _COSTLIER = "raise --max-retain-increase"
 _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its limit)"
 """Advice to forget more, if the retain loss increase is above half its limit, and if it is below."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPair:
-    """One question with the answers before and after unlearning."""
+def rule(max_retain_increase: float) -> str:
+    """Return the rule for *forgotten* in one sentence."""
+    return (
+        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated when "
+        f"its own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
+        f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
+        f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
+    )
 
-    question: str
-    expected: str
-    before: str
-    after: str
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One part of the rule with what was measured."""
+
+    name: str
+    before: float | None
+    after: float | None
+    """A share, or the loss in nats/token; None if it is not a number."""
+    limit: float | None
+    """Largest value of `after`, for neighbours the smallest; None for a limit that no value can miss."""
+    met: bool
+    sentence: str
+    """What was measured, in words."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the limit could have been missed."""
+        return self.limit is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """How many facts come out of the original and the unlearned model, in one state or way of asking."""
+
+    name: str
+    before: FactCount
+    """Of the original model as it was saved, asked for the same facts in the same ways."""
+    after: FactCount
+    unknown: FactCount | None = None
+    """The same of facts that the model never knew: what guessing and learning anew give; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +103,23 @@ class RequestVerdict:
     outcome: str
     """One of the constants above; of an export, one of those in `atwu.exporting.export_verdict`."""
     reason: str
-    metrics: tuple[VerdictMetric, ...]
-    answers: tuple[AnswerPair, ...]
-    next_steps: tuple[str, ...]
+    rule: str
+    """The rule that decided, in one sentence."""
+    criteria: tuple[Criterion, ...]
+    """The parts of the rule."""
+    states: tuple[StateCount, ...]
+    """The model as saved, which decides, then other states and ways of asking."""
+    leaks: tuple[FactAnswer, ...]
+    """Every answer of the unlearned model that states a fact, in any state."""
+    samples: tuple[FactAnswer, ...] = ()
+    """Some other answers of the unlearned model."""
+    next_steps: tuple[str, ...] = ()
     """Advice and commands, most useful first."""
-    holdout_limits: Mapping[str, float] = field(default_factory=dict)
-    """Metric of `DECISIVE_METRICS` -> its limit, from the original model on holdout rows (`holdout_limit`)."""
     not_tested: tuple[str, ...] = ()
     """What the verdict does not cover."""
-    forms: tuple[FormResult, ...] = ()
-    """Recall of the forget rows by form of the question, worst first."""
-    schema: Literal["atwu.verdict/2"] = VERDICT_SCHEMA
+    notes: tuple[str, ...] = ()
+    """Further sentences, which decide nothing."""
+    schema: Literal["atwu.verdict/3"] = VERDICT_SCHEMA
 
     @property
     def good(self) -> bool:
@@ -105,7 +131,7 @@ class RequestVerdict:
         write_json(folder / VERDICT_NAME, dataclasses.asdict(self))
 
     def add_to_card(self, folder: Path, *, name: str) -> None:
-        """Add the verdict to the model card of a folder, its metrics as the Hub's model index under the name of the model.
+        """Add the verdict to the model card of a folder, its criteria as the Hub's model index under the name of the model.
 
         Questions and answers are left out, since cards are published.
         """
@@ -116,58 +142,24 @@ class RequestVerdict:
         card.data.eval_results = [
             hub.EvalResult(
                 task_type="text-generation",
-                dataset_type=each.set,
-                dataset_name=SET_NAMES[each.set],
-                metric_type=each.metric.replace(" ", "_"),
-                metric_name=each.metric,
-                metric_value=round(each.after, 4),
+                dataset_type="unlearning-request",
+                dataset_name="unlearning request",
+                metric_type=criterion.name.replace(" ", "_"),
+                metric_name=criterion.name,
+                metric_value=round(criterion.after, 4),
             )
-            for each in self.metrics
-            if each.after is not None
+            for criterion in self.criteria
+            if criterion.after is not None
         ]
         card.text = f"{card.text.rstrip()}\n\n## Verdict: {self.outcome}\n\n{self.reason}\n"
         card.save(folder / "README.md")
 
-    def text(self) -> str:
-        """Return the verdict as plain text, 80 columns wide."""
-        out = [
-            f"VERDICT: {self.outcome.upper()}",
-            *wrap_text(self.reason),
-            "",
-            *_table(self.metrics),
-        ]
-        if any(line.within_chance for line in self.metrics):
-            out += wrap_text(
-                "*: met, not significant: the interval reaches beyond the limit, or there is none. More rows narrow it."
-            )
-        if any(line.says_nothing for line in self.metrics):
-            out += wrap_text("n/a: no value could be beyond this limit, so that it says nothing.")
-        if self.forms:
-            out += ["", *(line for each in describe_forms(self.forms) for line in wrap_text(each))]
-        for each in self.answers:
-            out += ["", f"Q       {shorten(each.question)}", f"before  {shorten(each.before)}"]
-            out += [f"after   {shorten(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
-        if self.not_tested:
-            out += ["", "Not tested:", *(line for each in self.not_tested for line in wrap_item(each))]
-        return "\n".join([*out, *next_lines(self.next_steps)])
-
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per set and metric; `low` and `high` are the 95 % interval of `after`."""
+        """Return one row per criterion."""
         import pandas as pd
 
-        names = ("set", "metric", "before", "after", "low", "high", "limit", "met")
-        return pd.DataFrame([[getattr(line, name) for name in names] for line in self.metrics], columns=names)
-
-    def _repr_html_(self) -> str:
-        """For a notebook: outcome, reason, every metric, and the answers before and after."""
-        metrics: str = self.to_pandas().to_html(index=False, float_format="{:.3g}".format, na_rep="")
-        answers = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(printable(text))}</td>' for text in texts)}</tr>"
-            for texts in ((each.question, each.before, each.after) for each in self.answers)
-        )
-        head = "<tr><th>question</th><th>before</th><th>after</th></tr>"
-        summary = f"<p><b>{html.escape(self.outcome)}</b>. {html.escape(self.reason)}</p>"
-        return summary + metrics + (f"<table>{head}{answers}</table>" if answers else "")
+        names = ("name", "before", "after", "limit", "met")
+        return pd.DataFrame([[getattr(line, name) for name in names] for line in self.criteria], columns=names)
 
 
 def read_request_verdict(folder: Path) -> RequestVerdict:
@@ -179,196 +171,234 @@ def read_request_verdict(folder: Path) -> RequestVerdict:
     return read_declared(folder / VERDICT_NAME, RequestVerdict, VERDICT_SCHEMA, what="verdict", made_by="atwu unlearn")
 
 
-def decide_verdict(
-    before: EvalResult,
-    after: EvalResult | None,
+def decide(
+    before: FactTable,
+    after: FactTable | None,
     *,
-    answers: tuple[AnswerPair, ...],
-    max_retain_increase: float,
     retain_loss_increase: float | None,
+    max_retain_increase: float,
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
-    trained_forms: Sequence[str] = (),
 ) -> RequestVerdict:
     """Decide the verdict on a request.
 
     Args:
-        before: the original model, measured on the sets of `SET_NAMES`.
-        after: the unlearned model; None if there was nothing to forget.
-        answers: questions to show.
-        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        retain_loss_increase: the measured increase; None if it is not a number.
+        before: what the original model said about the facts, the neighbours and general questions.
+        after: what the unlearned model said, also in other states; None if nothing was changed.
+        retain_loss_increase: increase of the loss on retained data in nats/token; None if it is not a number.
+        max_retain_increase: largest accepted increase.
         next_commands: commands that make sense once there is an unlearned model.
-        not_tested: what the measurements do not cover.
-        trained_forms: forms of the question that training used.
+        not_tested: what the tables do not cover.
     """
-    forms = form_results(before, after, trained_forms)
-    limits = {name: limit for name in DECISIVE_METRICS if (limit := holdout_limit(before, name)) is not None}
-    if after is None:
-        reason = (
-            "The model knows the forget rows no better than holdout rows it never saw (invented people, or --holdout). "
-            "Nothing was changed and nothing was written."
-        )
-        advice = "ask the model yourself (atwu chat); a row counts as known only in the words of its answer"
-        return RequestVerdict(NOTHING, reason, verdict_metrics(before, None), answers, (advice,), limits, forms=forms)
+    sentence = rule(max_retain_increase)
+    if nothing_to_forget(before):
+        return _nothing(before, sentence, changed=after is not None)
+    assert after is not None, "there are facts to forget"
+    saved = after.select(states=(AS_SAVED,)).like(before)
     increase = math.nan if retain_loss_increase is None else retain_loss_increase
-    metrics = (
-        *verdict_metrics(before, after, limits),
-        retain_loss_metric(retain_loss_increase, max_retain_increase),
+    about_facts, about_cost = fact_criteria(before, saved), cost_criteria(before, saved, increase, max_retain_increase)
+    outcome = _outcome(before.select(set=FORGET), saved.select(set=FORGET), about_facts, about_cost)
+    missed = [criterion.sentence for criterion in (*about_facts, *about_cost) if not criterion.met]
+    return RequestVerdict(
+        outcome,
+        " ".join(missed) or about_facts[0].sentence,
+        sentence,
+        (*about_facts, *about_cost),
+        state_counts(before.select(set=FORGET), after.select(set=FORGET)),
+        after.select(set=FORGET).stating,
+        sample_answers(saved),
+        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *next_commands),
+        not_tested,
     )
-    outcome, reason, advice = _outcome(
-        before,
-        after,
-        damage=_damage(metrics, increase, max_retain_increase),
-        forms=forms,
-        further=_FURTHER if increase < max_retain_increase / 2 else _COSTLIER,
-    )
-    steps = (*filter(None, [advice]), *next_commands)
-    cost = retain_loss_sentence(increase, max_retain_increase)
-    return RequestVerdict(outcome, f"{reason} {cost}", metrics, answers, steps, limits, not_tested, forms)
 
 
-def _damage(metrics: Sequence[VerdictMetric], increase: float, max_retain_increase: float) -> str:
-    """Return what was damaged, as the end of a sentence; empty if nothing was."""
-    missed = {(line.set, line.metric) for line in metrics if line.met is False}
-    found = []
-    if not increase <= max_retain_increase:
-        found.append("retained data was damaged")
-    if (NEIGHBOURS, FORM_METRICS[NEIGHBOURS]) in missed:
-        found.append("neighbours of the forget rows were also forgotten")
-    if (FORGET, GIBBERISH) in missed:
-        found.append("some answers about them cannot be read (gibberish)")
-    if (GENERAL, REFUSAL_RATE) in missed:
-        found.append("general questions are also refused")
-    return " and ".join(found)
+def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Criterion]:
+    """Return the parts of the rule about the facts: few answers state one, and none to its own question."""
+    first, last = (table.select(set=FORGET) for table in (before, after))
+    was, now = first.count(), last.count()
+    own = last.select(askings=(AS_WRITTEN,)).count()
+    own_before = first.select(askings=(AS_WRITTEN,)).count()
+    verb = "still states its fact" if now.answers_stating == 1 else "still state their fact"
+    ways = last.askings_per_fact
+    sentence = (
+        f"{_number(now.facts, 'fact')}, each asked in {_up_to(last)}{_number(ways, 'way')}: {now.answers_stating} of "
+        f"{_number(now.answers, 'answer')} {verb} ({was.answers_stating} before)."
+    )
+    asked = (
+        f"Asked their own question, {own.facts_stated} of {_number(own.facts, 'fact')} "
+        f"{'is' if own.facts_stated == 1 else 'are'} stated ({own_before.facts_stated} before)."
+    )
+    return (
+        Criterion(
+            "answers that state a fact", was.share, now.share, STATING_LIMIT, now.share <= STATING_LIMIT, sentence
+        ),
+        Criterion(
+            "facts stated to their own question",
+            own_before.facts_stated / max(own_before.facts, 1),
+            own.facts_stated / max(own.facts, 1),
+            0.0,
+            not own.facts_stated,
+            asked,
+        ),
+    )
+
+
+def cost_criteria(
+    before: FactTable, after: FactTable, increase: float, max_retain_increase: float
+) -> tuple[Criterion, ...]:
+    """Return the parts of the rule about what else changed; those on sets that were not asked are left out.
+
+    Args:
+        increase: increase of the loss on retained data; NaN is above every limit.
+    """
+    criteria: list[Criterion] = []
+    was, now = (table.select(set=NEIGHBOURS).count() for table in (before, after))
+    if was.answers:
+        smallest = was.share - POINTS
+        sentence = (
+            f"Of {_number(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
+            f"{_number(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
+        )
+        limit = smallest if smallest > 0 else None
+        kept = now.share >= smallest - ROUNDING
+        criteria.append(Criterion("neighbours' answers that state theirs", was.share, now.share, limit, kept, sentence))
+    general = [table.select(set=GENERAL) for table in (before, after)]
+    if general[0].records:
+        refused = [sum(record.refused for record in table.records) for table in general]
+        sentence = (
+            f"Of {_number(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
+        )
+        criteria.append(_rise("refusals of general questions", *general, "refused", sentence))
+    unreadable = [sum(record.unreadable for record in table.records) for table in (before, after)]
+    sentence = f"Of all {len(after.records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
+    criteria.append(_rise("unreadable answers", before, after, "unreadable", sentence))
+    if math.isnan(increase):
+        sentence = "The loss on retained data is not a number any more."
+    else:
+        sentence = (
+            f"The loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
+        )
+    criteria.append(
+        Criterion(
+            "retain loss increase",
+            None,
+            None if math.isnan(increase) else increase,
+            max_retain_increase,
+            increase <= max_retain_increase,
+            sentence,
+        )
+    )
+    return tuple(criteria)
+
+
+ROUNDING = 1e-9
+"""What sums of shares may differ by where they are equal."""
+
+
+def _rise(
+    name: str, before: FactTable, after: FactTable, kind: Literal["refused", "unreadable"], sentence: str
+) -> Criterion:
+    was, now = before.share_of(kind), after.share_of(kind)
+    largest = was + POINTS
+    return Criterion(name, was, now, largest if largest < 1 else None, now <= largest + ROUNDING, sentence)
+
+
+def all_met(criteria: Sequence[Criterion]) -> bool:
+    return all(criterion.met for criterion in criteria)
+
+
+def facts_forgotten(answers: FactTable) -> bool:
+    """Return whether answers about forget rows meet the part of the rule about facts."""
+    return all_met(fact_criteria(answers, answers))
+
+
+def nothing_to_forget(before: FactTable) -> bool:
+    """Return whether the original model already meets the part of the rule about facts.
+
+    A guess is right at times: that no answer at all states a fact cannot be asked of a model that never saw them.
+    """
+    return facts_forgotten(before)
+
+
+def _nothing(before: FactTable, sentence: str, *, changed: bool) -> RequestVerdict:
+    count = before.select(set=FORGET).count()
+    reason = (
+        f"The original model does not know these facts: {count.answers_stating} of {_number(count.answers, 'answer')} about "
+        f"{_number(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
+        "question."
+    )
+    if not changed:
+        reason += " Nothing was changed and nothing was written."
+    leaks = before.select(set=FORGET).stating
+    return RequestVerdict(NOTHING, reason, sentence, (), (), leaks, (), ("ask the model yourself (atwu chat)",))
 
 
 def _outcome(
-    before: EvalResult, after: EvalResult, *, damage: str, forms: Sequence[FormResult], further: str
-) -> tuple[str, str, str]:
-    """Return outcome, reason and advice.
-
-    The rows are forgotten if no decisive metric is above its limit from holdout rows, as written and with other prompts, no
-    form is recalled above `FORM_LIMIT`, and nothing was damaged.
-
-    Args:
-        damage: what was damaged (`_damage`).
-        forms: recall by form of the question.
-        further: advice on how to forget more.
-    """
-    leaks = [each for each in forms if each.after is not None and each.after > FORM_LIMIT]
-    still, other_prompts = (
-        ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
-        for split in (FORGET, OTHER_PROMPTS)
-    )
-    pairs = [[metric_value(each, FORGET, name) for each in (before, after)] for name in DECISIVE_METRICS]
-    changes = [(first, last) for first, last in pairs if first is not None and last is not None]
-    unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
-    also = f" {damage[0].upper()}{damage[1:]}." if damage else ""
-    if damage:
-        advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
-        if still or unchanged:
-            return UTILITY_DAMAGED, f"The forget rows are still known, and {damage}.", advice
-        if not leaks and not other_prompts:
-            return TOO_COSTLY, f"The forget rows are forgotten, but {damage}.", advice
-    if unchanged:
-        reason = (
-            f"Forget rows are known as well as before: none of their key-token metrics changed by {MIN_CHANGE} or more."
-        )
-        return UNCHANGED, reason, "omit --learning-rate and --steps, so that they are chosen, or raise them"
-    if still:
-        outcome = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
-        reason = f"Forget rows are still better known than holdout rows the model never saw ({still})."
-        return outcome, reason, f"{further}, or give more and closer rows with --retain"
-    if other_prompts:
-        reason = (
-            "Forget rows are forgotten as written; with other prompts they are still better known than holdout rows "
-            f"the model never saw ({other_prompts}).{also}"
-        )
-        return PARTLY, reason, "add paraphrases of the forget rows (atwu paraphrase) and run again"
-    if leaks:
-        which = ", ".join(f"{each.form.replace('_', ' ')} {each.after:.2f}" for each in leaks)
-        reason = f"Forget rows are forgotten as written; asked in other forms they come back (recall by form: {which}).{also}"
-        untrained = ",".join(each.form for each in leaks if not each.trained)
-        return (
-            PARTLY,
-            reason,
-            f"train on these forms (--forms auto,{untrained}), or {further}" if untrained else further,
-        )
-    asked = f"; recall is at most {FORM_LIMIT:g} in each of {len(forms)} forms of the question" if forms else ""
-    return FORGOTTEN, f"Forget rows are no better known than holdout rows the model never saw{asked}.", ""
+    before: FactTable, after: FactTable, about_facts: Sequence[Criterion], about_cost: Sequence[Criterion]
+) -> str:
+    if all_met(about_facts):
+        return FORGOTTEN if all_met(about_cost) else TOO_COSTLY
+    was, now = before.count(), after.count()
+    if now.answers_stating < PARTLY_SHARE * was.answers_stating:
+        return PARTLY
+    said_before = {(record.fact, record.asking) for record in before.stating}
+    said_now = {(record.fact, record.asking) for record in after.stating}
+    return UNCHANGED if said_before == said_now else NOT_FORGOTTEN
 
 
-def _table(metrics: Sequence[VerdictMetric]) -> list[str]:
-    """Return the metrics as a table; the name of a set is printed once and may take two lines."""
-    head = f"{'set':<18}{'metric':<21}{'before':>7}{'after':>7}  {'95 % interval':<14}{'limit':>6} met"
-    out = [head]
-    for name, group in itertools.groupby(metrics, key=lambda each: each.set):
-        title = SET_NAMES.get(name, name).replace(", ", ",\n").split("\n")
-        for label, line in itertools.zip_longest(title, group):
-            if line is None:
-                out.append(label)
-                continue
-            interval = (
-                ""
-                if line.low is None or line.high is None
-                else f"[{short_number(line.low)}, {short_number(line.high)}]"
-            )
-            met = _met_word(line)
-            cells = f"{short_number(line.before):>7}{short_number(line.after):>7}  {interval:<14}{short_number(line.limit):>6}"
-            cells += f" {met}"
-            out.append(f"{label or '':<18}{line.metric:<21}{cells}".rstrip())
-    return out
+def _advice(outcome: str, about_cost: Sequence[Criterion], far_from_limit: bool) -> tuple[str, ...]:
+    """Return what to try next; nothing after success."""
+    damaged = not all_met(about_cost)
+    if outcome == FORGOTTEN:
+        return ()
+    if outcome == UNCHANGED and not damaged:
+        return ("omit --learning-rate and --steps, so that they are chosen, or raise them",)
+    if damaged:
+        return ("lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase",)
+    further = _FURTHER if far_from_limit else _COSTLIER
+    return (f"{further}, or add paraphrases of the forget rows (atwu paraphrase)",)
 
 
-def _met_word(line: VerdictMetric) -> str:
-    if line.says_nothing:
-        return "n/a"
-    if line.met is None:
-        return ""
-    if line.within_chance:
-        return "yes*"
-    return "yes" if line.met else "no"
+def state_counts(before: FactTable, after: FactTable) -> tuple[StateCount, ...]:
+    """Return the counts of the forget rows by state, and by ways of asking that are no part of the rule."""
+    saved = after.select(states=(AS_SAVED,))
+    counts = [StateCount(AS_SAVED, before.count(), saved.like(before).count())]
+    groups: dict[str, list[FactAnswer]] = {}
+    ruled = {record.asking for record in before.records}
+    for record in after.records:
+        if record.state != AS_SAVED:
+            groups.setdefault(record.state, []).append(record)
+        elif record.asking not in ruled:
+            groups.setdefault(record.asking, []).append(record)
+    for name, records in groups.items():
+        asked = FactTable(tuple(records))
+        counts.append(StateCount(name, count_before(before, asked), asked.count()))
+    return tuple(counts)
 
 
-def short_number(value: float | None) -> str:
-    """Return a number in at most six characters; empty for None."""
-    if value is None:
-        return ""
-    size = abs(value)
-    return f"{value:.0e}" if size >= 1e5 else f"{value:.{3 if size < 10 else 1 if size < 1000 else 0}f}"
+def count_before(before: FactTable, asked: FactTable) -> FactCount:
+    """Count what the original model said to the same questions; to its own question where it was not asked them."""
+    same = before.like(asked)
+    if not same.records:
+        same = before.select(facts={record.fact for record in asked.records}, askings=(AS_WRITTEN,))
+    return same.count()
 
 
-def next_lines(steps: Sequence[str]) -> list[str]:
-    """Return the next steps under a heading; a command stays on one line, to be copied."""
-    if not steps:
-        return []
-    lines = [
-        line
-        for step in steps
-        for line in ([f"  {step}"] if step.startswith(("atwu ", "llama-server ")) else wrap_item(step))
-    ]
-    return ["", "Next:", *lines]
+def sample_answers(after: FactTable) -> tuple[FactAnswer, ...]:
+    """Return some answers to questions as written, spread evenly."""
+    samples: list[FactAnswer] = []
+    for name, number in SAMPLES.items():
+        answers = after.select(set=name, askings=(AS_WRITTEN,)).records
+        step = max(len(answers) / number, 1)
+        samples += [answers[int(place * step)] for place in range(min(number, len(answers)))]
+    return tuple(samples)
 
 
-def wrap_item(text: str) -> list[str]:
-    """Wrap one entry of an indented list."""
-    return wrap_text(text, "  ", "    ")
+def _up_to(table: FactTable) -> str:
+    """Return "up to " if some facts were asked in fewer ways than others."""
+    count = table.count()
+    return "" if count.facts * table.askings_per_fact == count.answers else "up to "
 
 
-def wrap_text(text: str, first: str = "", rest: str = "") -> list[str]:
-    """Wrap a text to the width of the verdict."""
-    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-
-
-def shorten(text: str, width: int = 70) -> str:
-    """Cut a text to one line of at most `width` characters, without control characters."""
-    line = " ".join(printable(text).split())
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def retain_loss_sentence(increase: float, limit: float) -> str:
-    """Say how much the loss on retained data rose, in nats/token."""
-    if math.isnan(increase):
-        return f"Loss on retained data is not a number any more (limit {limit:g} nats/token)."
-    return f"Loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {limit:g})."
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,189 @@
+"""Ways to ask for the facts of rows: as written, in forms, reworded, sampled, after examples, in a second turn, indirectly.
+
+An asking is a prompt together with what counts as an answer that states the fact. `fact_table.py` puts it to a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from atwu.data.fact import fact_parts, telling_texts
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
+from atwu.data.schema import Example, Message
+from atwu.evaluation.generations import Prompt
+from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
+from atwu.evaluation.metrics.relearning import attack_rows
+
+AS_WRITTEN = "as written"
+"""The row's own question, and of a plain text its continuation."""
+REWORDED, SAMPLED, AFTER_EXAMPLES = "reworded", "sampled", "after examples"
+SECOND_TURN, INDIRECT = "second turn", "indirect"
+PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
+"""What stands in for paraphrases of rows without any."""
+PARAPHRASES = 2
+"""Paraphrases of a row, or prefixes, that are asked at most."""
+EXAMPLES = 4
+"""Facts that are shown before a question, at most."""
+ARE_YOU_SURE = "Are you sure?"
+FEWEST_WORDS = 3
+"""Words from which the beginning of a text says what is to follow."""
+_OWN_FORM = "question"
+"""Form that is the row as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One prompt for one fact."""
+
+    fact: int
+    """Index of the row."""
+    name: str
+    """The way of asking: a form of `MEASURED_FORMS`, or a constant above."""
+    prompt: Prompt
+    parts: tuple[str, ...]
+    """Texts of which each shows in an answer that the fact is known."""
+    question: str
+    """What the answer is matched with: its words give no fact away."""
+    aliases: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    """The options that the question lists; the first part is the right one."""
+
+    @property
+    def shown(self) -> str:
+        """The question as the model was asked it: the last turn of the user, then the beginning of the answer."""
+        turns = [message.content for message in self.prompt.messages[-1:]]
+        return " ".join(filter(None, [*turns, self.prompt.prefill]))
+
+
+def form_askings(
+    rows: Sequence[Example], *, related: Sequence[Example] = (), forms: Sequence[str] = MEASURED_FORMS
+) -> list[Asking]:
+    """Return rows asked in all of several forms that they allow. A plain text is also asked to be continued from its middle.
+
+    Args:
+        related: further rows for wrong options.
+    """
+    written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
+    askings = [_form_asking(form) for form in written if form.can_be_asked]
+    texts = {index for index, row in enumerate(rows) if not row.messages}
+    continued = {asking.fact: asking for index in texts if (asking := _continuation(index, rows[index])) is not None}
+    of_texts = [asking for asking in askings if asking.fact in texts and _tells_what(asking, continued)]
+    return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
+
+
+def _form_asking(form: FormRow) -> Asking:
+    name = form.form
+    if name == _OWN_FORM:
+        name = AS_WRITTEN
+    aliases = form.row.aliases
+    if form.form in REVERSED_FORMS:
+        aliases = ()  # these name the key text, and the form asks for the subject
+    return Asking(form.index, name, form_prompt(form), form.parts, form.row.question, aliases, form.options)
+
+
+def _tells_what(asking: Asking, continued: Mapping[int, Asking]) -> bool:
+    """Return whether the beginning of a text is worth asking: the text as it is, if there is no better one, or a long one."""
+    if asking.fact not in continued:
+        return True
+    return asking.name != AS_WRITTEN and len(asking.prompt.prefill.split()) >= FEWEST_WORDS
+
+
+def _continuation(index: int, row: Example) -> Asking | None:
+    """Return the first half of a text to continue, with the parts of its fact that lie behind; None if there are none."""
+    middle = row.answer.rfind(" ", 0, len(row.answer) // 2 + 1)
+    if middle <= 0:
+        return None
+    telling = set(telling_texts(row))
+    behind = [row.answer[start:end] for start, end in fact_parts(row) if start > middle]
+    parts = tuple(dict.fromkeys(text for text in behind if text in telling)) or tuple(behind[:1])
+    if not parts:
+        return None
+    return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")
+
+
+def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
+    """Return the questions in other words: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
+    askings = []
+    for own in own_askings(rows):
+        row = rows[own.fact]
+        if not row.messages:
+            continue
+        texts = row.paraphrases[1 : 1 + PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES)
+        for text in texts:
+            prompt = Prompt((*row.messages[:-1], Message("user", text)))
+            askings.append(replace(own, name=REWORDED, prompt=prompt, question=text))
+    return askings
+
+
+def own_askings(rows: Sequence[Example]) -> list[Asking]:
+    """Return the rows as they are: their own questions, or of plain texts their continuation."""
+    return [asking for asking in form_askings(rows, forms=(_OWN_FORM,)) if asking.name == AS_WRITTEN]
+
+
+def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
+    """Return every row as it is, several times; the answers are to be sampled (`Decoding.temperature`)."""
+    return [
+        replace(own, name=SAMPLED, prompt=replace(own.prompt, draw=draw))
+        for own in own_askings(rows)
+        for draw in range(draws)
+    ]
+
+
+def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the indices of one half of the facts, to show to the model, and of others that none of them gives away.
+
+    Both are empty if a split leaves nothing to ask.
+    """
+    if len(rows) < 2:
+        return (), ()
+    try:
+        return attack_rows(rows, len(rows) // 2, seed)
+    except ValueError:
+        return (), ()
+
+
+def askings_after_examples(rows: Sequence[Example], shown: Sequence[int], asked: Sequence[int]) -> list[Asking]:
+    """Return questions of some facts after some others with their answers, as earlier turns of the conversation."""
+    examples = [rows[place] for place in shown if len(rows[place].messages) == 1][:EXAMPLES]
+    turns = tuple(
+        turn for row in examples for turn in (row.messages[-1], Message("assistant", row.answer)) if row.messages
+    )
+    if not turns:
+        return []
+    return [
+        replace(own, name=AFTER_EXAMPLES, prompt=Prompt((*turns, *own.prompt.messages)))
+        for own in own_askings(rows)
+        if own.fact in asked and len(own.prompt.messages) == 1
+    ]
+
+
+def second_turns(askings: Sequence[Asking], answers: Sequence[str]) -> list[Asking]:
+    """Return a doubt after each answer, as the next turn."""
+    turns = []
+    for asking, answer in zip(askings, answers, strict=True):
+        if not asking.prompt.messages or not answer.strip():
+            continue
+        messages = (*asking.prompt.messages, Message("assistant", answer), Message("user", ARE_YOU_SURE))
+        turns.append(replace(asking, name=SECOND_TURN, prompt=Prompt(messages)))
+    return turns
+
+
+def indirect_askings(rows: Sequence[Example], indirect: Sequence[tuple[int, Example]]) -> list[Asking]:
+    """Return further questions, each with the index of the row whose fact a right answer states."""
+    parts = {asking.fact: asking for asking in own_askings(rows)}
+    return [
+        replace(parts[fact], name=INDIRECT, prompt=Prompt(row.messages), question=row.question)
+        for fact, row in indirect
+        if fact in parts and row.messages
+    ]
+
+
+def plain_askings(rows: Sequence[Example]) -> list[Asking]:
+    """Return the questions of rows without a fact of interest, such as general ones: no answer states one."""
+    return [
+        Asking(index, AS_WRITTEN, Prompt(row.messages), (), row.question)
+        for index, row in enumerate(rows)
+        if row.messages
+    ]

@@ -1,0 +1,250 @@
+"""The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
+
+`ask` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks during training, evidence, exports and
+the ledger are views of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field, with_config
+
+from atwu._file_reading import read_declared
+from atwu._files import write_json
+from atwu.data.matching import chosen_option, states
+from atwu.data.render import with_system
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.facts.askings import Asking
+from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
+from atwu.evaluation.metrics.fluency import is_broken
+from atwu.evaluation.result import STRICT
+from atwu.judge.rules.refusals import is_refusal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE_SCHEMA: Final = "atwu.facts/1"
+AS_SAVED = "as saved"
+"""State of a model whose weights are as in its files."""
+BETWEEN_DRAWS = " | "
+"""Between the answers to the draws of one question with options."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactAnswer:
+    """What a model in one state said when it was asked for one fact in one way."""
+
+    set: str
+    """What the rows are to a request, such as `forget` or `neighbours`."""
+    fact: Annotated[int, Field(ge=0)]
+    """Index of the fact among the rows of the set that were asked."""
+    asking: str
+    state: str
+    question: str
+    """As the model was asked it. Of a form with options that is asked several times: the first one."""
+    answer: str
+    """Of such a form: all answers, in order."""
+    stated: bool
+    """Whether the answer states the fact."""
+    refused: bool
+    unreadable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FactCount:
+    """How many facts come out, and how many answers state one."""
+
+    facts: int
+    """Facts that were asked."""
+    facts_stated: int
+    """Facts that at least one answer states."""
+    answers: int
+    answers_stating: int
+
+    @property
+    def share(self) -> float:
+        """Share of the answers that state a fact; 0 without answers."""
+        return self.answers_stating / max(self.answers, 1)
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % Clopper-Pearson interval of the share of facts that come out; [0, 1] without facts."""
+        from scipy.stats import binomtest
+
+        if not self.facts:
+            return 0.0, 1.0
+        ends = binomtest(self.facts_stated, self.facts).proportion_ci(0.95, method="exact")
+        return float(ends.low), float(ends.high)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class FactTable:
+    records: tuple[FactAnswer, ...]
+    schema: Literal["atwu.facts/1"] = TABLE_SCHEMA
+
+    def select(
+        self,
+        *,
+        set: str | None = None,
+        states: Collection[str] | None = None,
+        askings: Collection[str] | None = None,
+        facts: Collection[int] | None = None,
+    ) -> FactTable:
+        """Return the records of one set, some states, askings and facts; None stands for all."""
+        return FactTable(
+            tuple(
+                record
+                for record in self.records
+                if (set is None or record.set == set)
+                and (states is None or record.state in states)
+                and (askings is None or record.asking in askings)
+                and (facts is None or record.fact in facts)
+            )
+        )
+
+    def like(self, other: FactTable) -> FactTable:
+        """Return the records of facts asked in ways in which another table asked them too, in any state."""
+        asked = {(record.set, record.fact, record.asking) for record in other.records}
+        same = (record for record in self.records if (record.set, record.fact, record.asking) in asked)
+        return FactTable(tuple(same))
+
+    def count(self) -> FactCount:
+        """Count facts and answers of all records, in whatever state and asking."""
+        stating = self.stating
+        return FactCount(
+            len({(record.set, record.fact) for record in self.records}),
+            len({(record.set, record.fact) for record in stating}),
+            len(self.records),
+            len(stating),
+        )
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The states in their order."""
+        return tuple(dict.fromkeys(record.state for record in self.records))
+
+    @property
+    def stating(self) -> tuple[FactAnswer, ...]:
+        """The records that state a fact, in order."""
+        return tuple(record for record in self.records if record.stated)
+
+    @property
+    def askings_per_fact(self) -> int:
+        """Largest number of answers about one fact."""
+        numbers = Counter((record.set, record.fact, record.state) for record in self.records)
+        return max(numbers.values(), default=0)
+
+    def share_of(self, kind: Literal["refused", "unreadable", "stated"]) -> float:
+        """Return the share of the answers of a kind; 0 without answers."""
+        return sum(getattr(record, kind) for record in self.records) / max(len(self.records), 1)
+
+    def without_texts(self) -> FactTable:
+        """Return the table without questions and answers, which may hold what was to be forgotten."""
+        return FactTable(tuple(replace(record, question="", answer="") for record in self.records))
+
+    def write(self, path: str | Path) -> None:
+        write_json(Path(path), dataclasses.asdict(self))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per answer."""
+        import pandas as pd
+
+        names = [field.name for field in dataclasses.fields(FactAnswer)]
+        return pd.DataFrame([[getattr(record, name) for name in names] for record in self.records], columns=names)
+
+
+def join_tables(tables: Iterable[FactTable]) -> FactTable:
+    return FactTable(tuple(record for table in tables for record in table.records))
+
+
+def read_fact_table(path: str | Path) -> FactTable:
+    """Read what `FactTable.write` wrote.
+
+    Raises:
+        FileNotFoundError, ValueError: the file is missing or invalid.
+    """
+    return read_declared(path, FactTable, TABLE_SCHEMA, what="table of facts", made_by="atwu unlearn")
+
+
+Answerer = Callable[[Sequence[Prompt]], Sequence[str]]
+"""Returns the answers of a model to prompts, in order."""
+
+
+def answerer(
+    generator: Generator,
+    *,
+    decoding: Decoding | None = None,
+    system: str | None = None,
+    store: GenerationStore | None = None,
+    progress: str | None = None,
+) -> Answerer:
+    """Return a function that asks a model in memory or a server.
+
+    Args:
+        system: system prompt of questions without one.
+        store: where answers are kept; None for weights that are changed for a moment only.
+        progress: title of a progress bar.
+    """
+    how = decoding or Decoding()
+
+    def answers(prompts: Sequence[Prompt]) -> list[str]:
+        asked = [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in prompts]
+        return [reply.answer for reply in generate_all(generator, asked, how, store=store, progress=progress)]
+
+    return answers
+
+
+def ask(answers: Answerer, askings: Sequence[Asking], *, set: str = FORGET, state: str = AS_SAVED) -> FactTable:
+    """Ask a model for facts, and return what it said as a table.
+
+    Args:
+        answers: the model.
+        set: what the rows are to a request.
+        state: name of the model's state.
+    """
+    return tabulate(askings, answers([asking.prompt for asking in askings]), set=set, state=state)
+
+
+def tabulate(
+    askings: Sequence[Asking], answers: Sequence[str], *, set: str = FORGET, state: str = AS_SAVED
+) -> FactTable:
+    """Return answers as a table. The draws of a question with options become one record."""
+    groups: dict[tuple[object, ...], list[tuple[Asking, str]]] = {}
+    for place, (asking, answer) in enumerate(zip(askings, answers, strict=True)):
+        key: tuple[object, ...] = (asking.fact, asking.name) if asking.options else (place,)
+        groups.setdefault(key, []).append((asking, answer))
+    return FactTable(tuple(_record(group, set, state) for group in groups.values()))
+
+
+def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
+    first = group[0][0]
+    answers = [answer for _, answer in group]
+    return FactAnswer(
+        set=set,
+        fact=first.fact,
+        asking=first.name,
+        state=state,
+        question=first.shown,
+        answer=BETWEEN_DRAWS.join(answers),
+        stated=all(states_fact(asking, answer) for asking, answer in group),
+        refused=all(is_refusal(answer, asking.question) for asking, answer in group),
+        unreadable=any(is_broken(answer) for answer in answers),
+    )
+
+
+def states_fact(asking: Asking, answer: str) -> bool:
+    """Return whether an answer states the fact: it chooses the right option, or says a part of the fact and does not refuse.
+
+    One right choice says little, since a guess is right at times; the record of a form with options counts all its draws.
+    """
+    if asking.options:
+        chosen = chosen_option(answer, asking.options)
+        return chosen is not None and asking.options[chosen] == asking.parts[0]
+    said = any(states(answer, part, aliases=asking.aliases, question=asking.question) for part in asking.parts)
+    return said and not is_refusal(answer, asking.question)
