@@ -146,7 +146,7 @@ def measure_model(
 
 
 def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions reworded."""
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions paraphrased."""
     return [*form_askings(forget, related=neighbours), *reworded_askings(forget)]
 
 

@@ -1,4 +1,4 @@
-"""Ways to ask for the facts of rows: as written, in forms, reworded, sampled, after examples, in a second turn, indirectly.
+"""Ways to ask for the facts of rows: as written, in forms, paraphrased, sampled, after examples, in a second turn, indirectly.
 
 An asking is a prompt together with what counts as an answer that states the fact. `fact_table.py` puts it to a model.
 """
@@ -18,7 +18,7 @@ from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
 """The row's own question, and of a plain text its continuation."""
-REWORDED, SAMPLED, AFTER_EXAMPLES = "reworded", "sampled", "after examples"
+REWORDED, SAMPLED, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
@@ -104,7 +104,7 @@ def _continuation(index: int, row: Example) -> Asking | None:
 
 
 def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
-    """Return the questions in other words: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
+    """Return the questions as a paraphrase: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
     askings = []
     for own in own_askings(rows):
         row = rows[own.fact]
