@@ -19,8 +19,8 @@ from atwu.evaluation.facts.askings import (
     Asking,
     askings_after_examples,
     form_askings,
+    paraphrased_askings,
     plain_askings,
-    reworded_askings,
     split_facts,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask, join_tables
@@ -147,7 +147,7 @@ def measure_model(
 
 def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
     """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions paraphrased."""
-    return [*form_askings(forget, related=neighbours), *reworded_askings(forget)]
+    return [*form_askings(forget, related=neighbours), *paraphrased_askings(forget)]
 
 
 def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:

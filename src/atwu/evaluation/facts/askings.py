@@ -18,7 +18,7 @@ from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
 """The row's own question, and of a plain text its continuation."""
-REWORDED, SAMPLED, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
+PARAPHRASED, SAMPLED, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
@@ -103,7 +103,7 @@ def _continuation(index: int, row: Example) -> Asking | None:
     return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")
 
 
-def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
+def paraphrased_askings(rows: Sequence[Example]) -> list[Asking]:
     """Return the questions as a paraphrase: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
     askings = []
     for own in own_askings(rows):
@@ -113,7 +113,7 @@ def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
         texts = row.paraphrases[1 : 1 + PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES)
         for text in texts:
             prompt = Prompt((*row.messages[:-1], Message("user", text)))
-            askings.append(replace(own, name=REWORDED, prompt=prompt, question=text))
+            askings.append(replace(own, name=PARAPHRASED, prompt=prompt, question=text))
     return askings
 
 
