@@ -43,7 +43,7 @@ from atwu.request.measurement import STATE_FORMS, Reading, ask_in_cheap_states, 
 from atwu.request.training_goals import GENERAL, HOLDOUT_SET
 from atwu.training.progress import Say
 
-SAMPLES = 8
+SAMPLES_DRAWN = 8
 """Samples of an answer; more find facts that are less likely."""
 TEMPERATURE = 1.0
 STEPS = (5, 10, 20)
@@ -126,7 +126,7 @@ class _StateAsker:
 
     def sampled(self, rows: Sequence[Example]) -> FactTable:
         how = self.answers(Decoding(temperature=TEMPERATURE))
-        return ask(how, sampled_askings(rows, SAMPLES), state=f"best of {SAMPLES} samples")
+        return ask(how, sampled_askings(rows, SAMPLES_DRAWN), state=f"best of {SAMPLES_DRAWN} samples")
 
     def second_turn(self, rows: Sequence[Example]) -> FactTable:
         first, answers = own_askings(rows), self.answers()

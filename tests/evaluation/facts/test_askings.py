@@ -8,7 +8,7 @@ from atwu.evaluation.facts.askings import (
     AS_WRITTEN,
     INDIRECT,
     PARAPHRASED,
-    SAMPLED,
+    SAMPLED_ANSWER,
     SECOND_TURN,
     askings_after_examples,
     form_askings,
@@ -64,7 +64,11 @@ def test_questions_are_reworded_by_their_further_paraphrases_or_by_prefixes() ->
 
 def test_samples_differ_in_their_draw_only() -> None:
     samples = sampled_askings(ROWS[:1], 3)
-    assert [(asking.name, asking.prompt.draw) for asking in samples] == [(SAMPLED, 0), (SAMPLED, 1), (SAMPLED, 2)]
+    assert [(asking.name, asking.prompt.draw) for asking in samples] == [
+        (SAMPLED_ANSWER, 0),
+        (SAMPLED_ANSWER, 1),
+        (SAMPLED_ANSWER, 2),
+    ]
     assert len({asking.prompt.messages for asking in samples}) == 1
 
 
