@@ -1,9 +1,9 @@
-"""Ask a model about a name, or to answer questions, or to continue a document, and return what it knows as rows to forget."""
+"""Ask a model about a name, or to answer questions, or to continue a document, and return what it knows as forget rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from atwu._file_reading import file_text
@@ -140,7 +140,9 @@ def ask(
             return Asker(EndpointGenerator(chat), system=system, seed=seed)
         say(f"opening {name}")
         generator = TransformersGenerator(*open_model(str(name), loading or ModelLoadArgs(), device=device))
-        return Asker(generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW))
+        return Asker(
+            generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW)
+        )
 
     findings = _Findings()
     asker = open_asker(model)
@@ -268,7 +270,9 @@ def _ask_document(findings: _Findings, asker: Asker, request: AskRequest, say: C
     every = passages(file_text(request.document))
     chosen = choose_passages(every, request.limit)
     if len(chosen) < len(every):
-        note = f"{request.document} has {len(every)} passages; {len(chosen)} of them, evenly spaced, are tested (--limit)."
+        note = (
+            f"{request.document} has {len(every)} passages; {len(chosen)} of them, evenly spaced, are tested (--limit)."
+        )
         findings.notes.append(note)
         say(note)
     findings.texts += recite(asker, chosen)

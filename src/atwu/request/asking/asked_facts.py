@@ -106,14 +106,3 @@ RECITED_RUN = 8
 """Words in one run that are hardly said by chance: common phrases have up to five or six."""
 RECITED_SHARE = 0.5
 """Share of a short passage that is recited."""
-MEASURED_COLUMNS = (
-    "agreement",
-    "askings",
-    "probability",
-    "source",
-    "compared_answer",
-    "compared_agreement",
-    "recited_share",
-    "rouge_l",
-    "longest_run",
-)

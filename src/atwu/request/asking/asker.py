@@ -101,7 +101,7 @@ class Asker:
         return Asking(self.question(complete.replace("{opening}", text)).prompt, opening=text)
 
     def first_ways(self, question: SubjectQuestion) -> list[Asking]:
-        """Return the other wordings of a question; of one without others, generic ways."""
+        """Return the other ways in which a question is written; of one without others, generic ways."""
         ways = [self.question(way) if is_question(way) else self.opening(way) for way in question.ways[1:]]
         return ways or self._generic_ways(question.question)[:2]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.arrays import FloatArray
+from atwu.data.fact import is_name_or_value
 from atwu.data.fact_blanks import replace_words
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
@@ -58,8 +59,12 @@ class _Draft:
         if not self.parts:
             return AskedFact(self.row, "", 0, self.askings, self.question.source, subject=self.question.subject)
         most = max(self.agree)
-        key = self.parts[self.agree.index(most)]
-        stable = [part for part, agree in zip(self.parts, self.agree, strict=True) if agree >= KNOWN_SHARE * self.askings]
+        best = [part for part, agree in zip(self.parts, self.agree, strict=True) if agree == most]
+        # Of "lies" and "Lumo", said equally often, the name is what was asked for.
+        key = next((part for part in best if is_name_or_value(self.text(part))), best[0])
+        stable = [
+            part for part, agree in zip(self.parts, self.agree, strict=True) if agree >= KNOWN_SHARE * self.askings
+        ]
         row = replace(self.row, forget_spans=tuple(stable) or (key,), asked_span=key if len(stable) > 1 else None)
         return AskedFact(row, self.text(key), most, self.askings, self.question.source, subject=self.question.subject)
 
@@ -82,10 +87,7 @@ def ask_facts(
     drafts = _asked_again(asker, drafts, [asker.first_ways(each.question) for each in drafts], progress)
     # What no other wording repeats cannot reach the share that counts as known.
     going = [max(draft.agree, default=0) > 1 for draft in drafts]
-    ways = [
-        asker.further_ways(draft.question) if goes_on else []
-        for draft, goes_on in zip(drafts, going, strict=True)
-    ]
+    ways = [asker.further_ways(draft.question) if goes_on else [] for draft, goes_on in zip(drafts, going, strict=True)]
     drafts = _asked_again(asker, drafts, ways, progress)
     facts = [draft.fact() for draft in drafts]
     return _compared_with_other_names(asker, facts, kinds, progress)
@@ -103,9 +105,7 @@ def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[
     ways = []
     for fact in facts:
         question = by_question[fact.row.question]
-        ways.append(
-            [asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)]
-        )
+        ways.append([asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)])
     answers = iter(asker.ask([way for several in ways for way in several], progress="the other model"))
     compared = []
     for fact, several in zip(facts, ways, strict=True):
@@ -170,7 +170,9 @@ def _tested_by_evidence(asker: Asker, facts: Sequence[AskedFact]) -> list[AskedF
     encoded = read.encoder.encode_rows(rows, what="answers").rows
     tokens = read_tokens(read.generator.model, encoded, entropy=False)
     return [
-        replace(fact, told_apart=_is_told_apart(fact.row, values), probability=key_token_probability(fact.row, token_row))
+        replace(
+            fact, told_apart=_is_told_apart(fact.row, values), probability=key_token_probability(fact.row, token_row)
+        )
         for fact, values, token_row in zip(facts, evidence, tokens, strict=True)
     ]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atwu.data.answer_units import candidate_spans
 from atwu.data.fact_blanks import find_mentions
 from atwu.data.matching import states
 from atwu.data.schema import Example
-from atwu.data.answer_units import candidate_spans
 from atwu.evaluation.generations import Prompt
 from atwu.request.asking.asker import TEMPERATURES, Asker, Asking, sentences
 from atwu.request.asking.subject_templates import SubjectQuestion

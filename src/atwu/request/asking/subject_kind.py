@@ -74,9 +74,7 @@ def _listed_kind(name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | N
     return next((kind for kind in kinds.values() if name in kind.other_names), None)
 
 
-def _voted(
-    name: str, kinds: Mapping[str, SubjectKind], ranked: list[tuple[str, int]], answers: int
-) -> FoundKind:
+def _voted(name: str, kinds: Mapping[str, SubjectKind], ranked: list[tuple[str, int]], answers: int) -> FoundKind:
     first, votes = ranked[0]
     if len(ranked) > 1 and ranked[1][1] >= SECOND_MEANING * answers:
         second, fewer = ranked[1]

@@ -68,7 +68,9 @@ def read_templates(path: Path | None = None) -> dict[str, SubjectKind]:
     file = path or SHIPPED
     content = read_yaml(file)
     if not isinstance(content, dict) or not content:
-        raise ValueError(f"{file} must hold kinds of subjects with words, names and questions; copy {SHIPPED} to begin.")
+        raise ValueError(
+            f"{file} must hold kinds of subjects with words, names and questions; copy {SHIPPED} to begin."
+        )
     return {str(name): _checked_kind(str(name), entry, file) for name, entry in content.items()}
 
 
