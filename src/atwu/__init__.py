@@ -26,6 +26,8 @@ _NAMES = {
     "atwu.training.config": "UnlearnConfig FinetuneConfig",
     "atwu.evaluation.unlearn_trainer": "UnlearnTrainer",
     "atwu.training.finetune": "FinetuneTrainer",
+    "atwu.request.asking.ask": "ask",
+    "atwu.request.asking.ask_result": "AskResult",
     "atwu.request.unlearn": "unlearn",
     "atwu.exporting.export_run": "export",
     "atwu.evaluation.evaluate": "evaluate",
@@ -79,6 +81,8 @@ if TYPE_CHECKING:
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
     from atwu.report.heatmap import heat_map as heat_map
     from atwu.report.read_records import read_records as read_records
+    from atwu.request.asking.ask import ask as ask
+    from atwu.request.asking.ask_result import AskResult as AskResult
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig

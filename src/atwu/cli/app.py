@@ -26,6 +26,7 @@ COMMANDS = {
     "finetune": "train:FinetuneCommand",
     "unlearn": "train:UnlearnCommand",
     "plan": "train:PlanCommand",
+    "ask": "ask:AskCommand",
     "retain build": "row_files:RetainBuildCommand",
     "alternates build": "row_files:AlternatesBuildCommand",
     "forms build": "row_files:FormsBuildCommand",
@@ -52,7 +53,7 @@ COMMANDS = {
 """Command -> module and dataclass; only the module of the command that runs is imported."""
 
 RESUMABLE = frozenset(
-    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence"]
+    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence", "ask"]
 )
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""

@@ -1,0 +1,218 @@
+"""Ask questions in many ways and keep what a model says again: the test of whether it knows something.
+
+The key text of an answer is the part that other askings repeat most often. What a model says for any name is no fact: with
+weights, the evidence of `atwu.methods.weightings.contrast` tells; without, the same question about other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from atwu.data.answer_units import answer_units, candidate_spans
+from atwu.data.arrays import FloatArray
+from atwu.data.fact import is_name_or_value
+from atwu.data.fact_blanks import replace_words
+from atwu.data.matching import states
+from atwu.data.row_parsing import is_text
+from atwu.data.schema import Example, Span
+from atwu.evaluation.metrics.key_tokens import key_token_probability
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.judge.rules.refusals import is_refusal
+from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, replaceable_name
+from atwu.modeling.name_neighbours import names_by_kind
+from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
+from atwu.request.asking.asker import Asker, Asking, first_sentence
+from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion
+
+OTHER_NAMES = 4
+"""Names with which a question is asked for comparison, without weights."""
+GIVEN_TO_MOST = 0.5
+"""Share of these names from which an answer that they get is knowledge about none of them."""
+_ANY_NAMES = ("countries", "scientists", "companies", "people")
+"""Kinds of names for a question whose subject's kind is not known: one name of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A question with the model's first answer, and what its parts were repeated by so far."""
+
+    question: SubjectQuestion
+    row: Example
+    parts: tuple[Span, ...]
+    agree: tuple[int, ...]
+    askings: int
+
+    def counted(self, answers: Sequence[str]) -> _Draft:
+        """Return the draft with further answers counted; an answer that is missing, as of a failing server, is none."""
+        given_answers = [answer for answer in answers if answer.strip()]
+        agree = tuple(
+            count + sum(_repeats(answer, self.text(part), self.row.question) for answer in given_answers)
+            for count, part in zip(self.agree, self.parts, strict=True)
+        )
+        return replace(self, agree=agree, askings=self.askings + len(given_answers))
+
+    def text(self, part: Span) -> str:
+        return self.row.answer[part[0] : part[1]]
+
+    def fact(self) -> AskedFact:
+        if not self.parts:
+            return AskedFact(self.row, "", 0, self.askings, self.question.source, subject=self.question.subject)
+        most = max(self.agree)
+        best = [part for part, agree in zip(self.parts, self.agree, strict=True) if agree == most]
+        # Of "lies" and "Lumo", said equally often, the name is what was asked for.
+        key = next((part for part in best if is_name_or_value(self.text(part))), best[0])
+        stable = [
+            part for part, agree in zip(self.parts, self.agree, strict=True) if agree >= KNOWN_SHARE * self.askings
+        ]
+        row = replace(self.row, forget_spans=tuple(stable) or (key,), asked_span=key if len(stable) > 1 else None)
+        return AskedFact(row, self.text(key), most, self.askings, self.question.source, subject=self.question.subject)
+
+
+def ask_facts(
+    asker: Asker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
+) -> list[AskedFact]:
+    """Return what a model says to questions, in order, without those that it does not answer at all.
+
+    Args:
+        kinds: kinds of subjects, whose names are asked about for comparison if the model is served.
+        progress: name of the questions in the progress display.
+    """
+    answers = asker.ask([asker.question(each.question) for each in questions], progress=progress)
+    drafts = [
+        draft
+        for question, answer in zip(questions, answers, strict=True)
+        if (draft := _first_draft(question, answer)) is not None
+    ]
+    drafts = _asked_again(asker, drafts, [asker.first_ways(each.question) for each in drafts], progress)
+    # What no other wording repeats cannot reach the share that counts as known.
+    going = [max(draft.agree, default=0) > 1 for draft in drafts]
+    ways = [asker.further_ways(draft.question) if goes_on else [] for draft, goes_on in zip(drafts, going, strict=True)]
+    drafts = _asked_again(asker, drafts, ways, progress)
+    facts = [draft.fact() for draft in drafts]
+    return _compared_with_other_names(asker, facts, kinds, progress)
+
+
+def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]) -> list[AskedFact]:
+    """Ask another model the same, and count how often it says the key texts of the first one.
+
+    Args:
+        asker: asks the other model.
+        facts: of the first model.
+        questions: their questions with all ways of asking.
+    """
+    by_question = {question.question: question for question in questions}
+    ways = []
+    for fact in facts:
+        question = by_question[fact.row.question]
+        ways.append([asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)])
+    answers = iter(asker.ask([way for several in ways for way in several], progress="the other model"))
+    compared = []
+    for fact, several in zip(facts, ways, strict=True):
+        said = [next(answers) for _ in several]
+        given_answers = [answer for answer in said if answer.strip()]
+        agree = sum(_repeats(answer, fact.key_text, fact.row.question) for answer in given_answers)
+        compared.append(replace(fact, compared=Compared(first_sentence(said[0]), agree, len(given_answers))))
+    return compared
+
+
+def _first_draft(question: SubjectQuestion, answer: str) -> _Draft | None:
+    sentence = first_sentence(answer)
+    if not is_text(sentence) or is_refusal(sentence, question.question):
+        return None
+    row = Example.from_qa(question.question, sentence, subject=question.subject)
+    units = answer_units(row)
+    parts = tuple(
+        span
+        for span in candidate_spans(row)
+        if any(span[0] <= unit.start < span[1] and unit.content and not unit.asked for unit in units)
+    )
+    return _Draft(question, row, parts, (1,) * len(parts), 1)
+
+
+def _repeats(answer: str, key_text: str, question: str) -> bool:
+    return bool(key_text) and states(answer, key_text, question=question)
+
+
+def _asked_again(
+    asker: Asker, drafts: Sequence[_Draft], ways: Sequence[Sequence[Asking]], progress: str
+) -> list[_Draft]:
+    answers = iter(asker.ask([way for several in ways for way in several], progress=f"{progress}, asked again"))
+    return [
+        draft.counted([first_sentence(next(answers)) for _ in several])
+        for draft, several in zip(drafts, ways, strict=True)
+    ]
+
+
+def _compared_with_other_names(
+    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+) -> list[AskedFact]:
+    """Mark which repeated facts the model says for their own subject rather than for others."""
+    places = [place for place, fact in enumerate(facts) if fact.repeated]
+    repeated = [facts[place] for place in places]
+    if not repeated:
+        return list(facts)
+    if asker.read is not None:
+        tested = _tested_by_evidence(asker, repeated)
+    else:
+        tested = _tested_by_asking(asker, repeated, kinds, progress)
+    compared = list(facts)
+    for place, fact in zip(places, tested, strict=True):
+        compared[place] = fact
+    return compared
+
+
+def _tested_by_evidence(asker: Asker, facts: Sequence[AskedFact]) -> list[AskedFact]:
+    read = asker.read
+    assert read is not None
+    rows = [fact.row for fact in facts]
+    evidence = evidence_of(rows, read, read.neighbours)
+    encoded = read.encoder.encode_rows(rows, what="answers").rows
+    tokens = read_tokens(read.generator.model, encoded, entropy=False)
+    return [
+        replace(
+            fact, told_apart=_is_told_apart(fact.row, values), probability=key_token_probability(fact.row, token_row)
+        )
+        for fact, values, token_row in zip(facts, evidence, tokens, strict=True)
+    ]
+
+
+def _is_told_apart(row: Example, evidence: FloatArray) -> bool:
+    """Whether another subject makes a marked part less likely."""
+    marked = [
+        float(value)
+        for unit, value in zip(answer_units(row), evidence, strict=True)
+        if any(start < unit.end and unit.start < end for start, end in row.forget_spans or ())
+    ]
+    return max(marked, default=0.0) >= TOLD_APART
+
+
+def _tested_by_asking(
+    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+) -> list[AskedFact]:
+    questions = [_questions_about_others(fact, kinds) for fact in facts]
+    askings = [asker.question(text) for several in questions for text in several]
+    answers = iter(asker.ask(askings, progress=f"{progress}, other names"))
+    tested = []
+    for fact, several in zip(facts, questions, strict=True):
+        same = [_repeats(first_sentence(next(answers)), fact.key_text, fact.row.question) for _ in several]
+        told_apart = None
+        if same:
+            told_apart = sum(same) < GIVEN_TO_MOST * len(same)
+        tested.append(replace(fact, told_apart=told_apart))
+    return tested
+
+
+def _questions_about_others(fact: AskedFact, kinds: Sequence[SubjectKind]) -> list[str]:
+    """Return the question of a fact with other names in place of its own; empty if it names nothing."""
+    name = fact.subject
+    if not name or name not in fact.row.question:
+        name = replaceable_name(fact.row)
+    if name is None:
+        return []
+    others = [other for kind in kinds for other in kind.other_names]
+    if not others:
+        others = [names_by_kind()[kind][0] for kind in _ANY_NAMES]
+    unlike = [other for other in others if other.lower() not in name.lower() and name.lower() not in other.lower()]
+    step = max(1, len(unlike) // OTHER_NAMES)
+    return [replace_words(fact.row.question, name, other) for other in unlike[::step][:OTHER_NAMES]]
