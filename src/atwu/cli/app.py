@@ -53,7 +53,18 @@ COMMANDS = {
 """Command -> module and dataclass; only the module of the command that runs is imported."""
 
 RESUMABLE = frozenset(
-    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence", "ask"]
+    [
+        "unlearn",
+        "finetune",
+        "evaluate",
+        "study run",
+        "tune",
+        "judge agreement",
+        "paraphrase",
+        "annotate",
+        "evidence",
+        "ask",
+    ]
 )
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""

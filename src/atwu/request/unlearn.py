@@ -19,9 +19,11 @@ from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint, write_rows
+from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.facts.fact_table import FactTable, join_tables
+from atwu.evaluation.facts.readable import mark_unreadable
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
@@ -263,6 +265,8 @@ def _measure_and_decide(
         said = ask_model(TransformersGenerator(model, tokenizer), prepared.sets, reading, progress="unlearned model")
         after = measure_model(model, tokenizer, prepared.sets, reading, name="after")
         said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
+    del model  # the original model needs the memory
+    said = _read_by_original(request, prepared, config, said)
     files = RequestFolder(folder.work)
     verdict = decide(
         prepared.answers,
@@ -278,6 +282,17 @@ def _measure_and_decide(
     verdict.write(folder.final)
     verdict.add_to_card(folder.final, name=folder.path.name)
     return verdict, after, said
+
+
+def _read_by_original(
+    request: UnlearningRequest, prepared: PreparedRequest, config: UnlearnConfig, said: FactTable
+) -> FactTable:
+    """Let the original model read what the unlearned one said, to find answers that cannot be read."""
+    own = prepared.sets[GENERAL]
+    if not own:
+        return said
+    original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
+    return mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
 
 
 def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:
