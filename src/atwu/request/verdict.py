@@ -310,6 +310,11 @@ def all_met(criteria: Sequence[Criterion]) -> bool:
     return all(criterion.met for criterion in criteria)
 
 
+def clearly_more(after: FactCount, before: FactCount) -> bool:
+    """Return whether answers state a fact more often by more than the rule accepts of all answers."""
+    return after.share - before.share > STATING_LIMIT + ROUNDING
+
+
 def facts_forgotten(answers: FactTable) -> bool:
     """Return whether answers about forget rows meet the part of the rule about facts."""
     return all_met(fact_criteria(answers, answers))
