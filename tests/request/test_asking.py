@@ -173,15 +173,15 @@ def test_what_is_said_of_every_name_is_no_fact() -> None:
     assert not fact.known
 
 
-def test_what_changes_with_the_wording_is_not_known_and_not_asked_further() -> None:
+def test_what_changes_with_every_asking_is_not_known() -> None:
     towns = iter(["Lumo", "Sted", "Arva", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
     model = Scripted(lambda text: f"It is in {next(towns)}.")
     (fact,) = ask_facts(
         Asker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
     )
     assert not fact.known
-    assert (fact.agree, fact.askings) == (1, 3)
-    assert len(model.asked) == 3
+    assert fact.agree == 1
+    assert fact.askings == len(model.asked) == 8
 
 
 def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
@@ -200,6 +200,43 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
     )
     assert fact.key_text == "Norway"
     assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
+
+
+def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
+    """A first answer beside the point does not hide a fact that all other askings agree on."""
+
+    asked: list[str] = []
+
+    def say(text: str) -> str:
+        asked.append(text)
+        if len(asked) == 1:
+            return "It is a matter of debate."
+        return "The capital of Varn is Lumo." if "varn" in text.lower() else "It is Rome."
+
+    (fact,) = ask_facts(
+        Asker(Scripted(say)),
+        [question("What is the capital of Varn?", "Which town rules Varn?", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert (fact.row.question, fact.row.answer) == ("What is the capital of Varn?", "The capital of Varn is Lumo.")
+    assert fact.known
+    assert fact.agree < fact.askings
+
+
+def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
+    model = Scripted(says({"varn & river": "It is indeed the Oder."}, "It is indeed a matter of debate."))
+    asked = [
+        question(f"What is the {what} of Varn?", subject="Varn") for what in ("river", "dish", "flag", "king", "bird")
+    ]
+    facts = ask_facts(Asker(model), asked, kinds=[KINDS["place"]], progress="test")
+    assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
+
+
+def test_an_own_question_whose_answer_is_not_in_its_statement_is_dropped() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn", "Varn is a rival of Sted.")
+    assert ask_facts(Asker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
+    assert ask_facts(Asker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
 
 
 def test_refusals_give_no_fact() -> None:

@@ -17,7 +17,6 @@ from atwu.request.asking.asker import Asker
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
-    facts_of_document,
     passages,
     recite,
 )
@@ -276,9 +275,8 @@ def _ask_document(findings: _Findings, asker: Asker, request: AskRequest, say: C
         findings.notes.append(note)
         say(note)
     findings.texts += recite(asker, chosen)
-    questions = document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
-    findings.asked += [question for question, _ in questions.values()]
-    findings.facts += facts_of_document(ask_facts(asker, findings.asked, progress="questions"), questions)
+    findings.asked += document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
+    findings.facts += ask_facts(asker, findings.asked, progress="questions")
 
 
 def _compare_into(findings: _Findings, asker: Asker) -> str | None:

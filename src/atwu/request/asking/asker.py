@@ -36,7 +36,7 @@ class Asking:
     prompt: Prompt
     temperature: float = 0.0
     opening: str = ""
-    """What the answer continues; it is no part of the answer."""
+    """What a text without a conversation continues; it is no part of the answer."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Asker:
         if self.read is not None:
             return Asking(Prompt((), prefill=text), opening=text)
         complete = _phrases(text).get("complete", ("{opening}",))[0]
-        return Asking(self.question(complete.replace("{opening}", text)).prompt, opening=text)
+        return self.question(complete.replace("{opening}", text))
 
     def first_ways(self, question: SubjectQuestion) -> list[Asking]:
         """Return the other ways in which a question is written; of one without others, generic ways."""

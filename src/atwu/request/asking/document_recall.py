@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.languages import WORD, is_unspaced
-from atwu.data.matching import states
 from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.asked_facts import RecitedText
 from atwu.request.asking.asker import Asker, Asking, sentences
 from atwu.request.asking.own_statements import questions_from
 from atwu.request.asking.subject_templates import SubjectQuestion
@@ -115,18 +114,10 @@ def _folded(text: str) -> list[str]:
     return [text[start:end].casefold() for start, end in _words(text)]
 
 
-def document_questions(asker: Asker, chosen: Sequence[Passage]) -> dict[str, tuple[SubjectQuestion, Passage]]:
-    """Return question -> a question of the model that a passage answers, and the passage."""
-    by_sentence = {sentence: passage for passage in chosen for sentence in sentences(f"{passage.text}\n")[:1]}
-    questions = questions_from(asker, list(by_sentence), source="document")
-    return {question.question: (question, by_sentence[sentence]) for sentence, question in questions.items()}
-
-
-def facts_of_document(
-    facts: Sequence[AskedFact], asked: Mapping[str, tuple[SubjectQuestion, Passage]]
-) -> list[AskedFact]:
-    """Keep the answers whose key text the passage of their question says."""
-    return [fact for fact in facts if fact.key_text and states(asked[fact.row.question][1].text, fact.key_text)]
+def document_questions(asker: Asker, chosen: Sequence[Passage]) -> list[SubjectQuestion]:
+    """Return questions of the model, one for the first sentence of each passage that it finds one for."""
+    statements = [sentence for passage in chosen for sentence in sentences(f"{passage.text}\n")[:1]]
+    return list(questions_from(asker, list(dict.fromkeys(statements)), source="document").values())
 
 
 def choose_passages(every: Sequence[Passage], limit: int) -> list[Passage]:

@@ -60,7 +60,7 @@ def questions_from(
     for statement, text in zip(statements, written, strict=True):
         question = text.partition("?")[0].strip() + "?"
         if _asks_for_part(question, statement, subject):
-            questions[statement] = SubjectQuestion((question,), source, subject)
+            questions[statement] = SubjectQuestion((question,), source, subject, statement)
     return questions
 
 
