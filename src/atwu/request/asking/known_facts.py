@@ -23,10 +23,10 @@ from atwu.judge.rules.refusals import is_refusal
 from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, replaceable_name
 from atwu.modeling.name_neighbours import names_by_kind
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
-from atwu.request.asking.asker import Asker, Asking, first_sentence
+from atwu.request.asking.asker import SubjectAsker, SubjectPrompt, first_sentence
 from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion
 
-OTHER_NAMES = 4
+OTHER_SUBJECTS = 4
 """Names with which a question is asked for comparison, without weights."""
 FILLER_QUESTIONS = 2
 """Questions with a word without a capital in their answers, from which more make it one that the model likes to say."""
@@ -51,8 +51,8 @@ class _Said:
         return tuple(self.text(part) for part in self.parts)
 
 
-def ask_facts(
-    asker: Asker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
+def ask_for_facts(
+    asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
 ) -> list[AskedFact]:
     """Return what a model says to questions, in order, without those that it does not answer at all.
 
@@ -75,7 +75,9 @@ def ask_facts(
     return _compared_with_other_names(asker, facts, kinds, progress)
 
 
-def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]) -> list[AskedFact]:
+def compare_facts(
+    asker: SubjectAsker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]
+) -> list[AskedFact]:
     """Ask another model the same, and count how often it says the key texts of the first one.
 
     Args:
@@ -95,11 +97,11 @@ def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[
     return compared
 
 
-def _all_ways(asker: Asker, question: SubjectQuestion) -> list[Asking]:
+def _all_ways(asker: SubjectAsker, question: SubjectQuestion) -> list[SubjectPrompt]:
     return [asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)]
 
 
-def _said(question: SubjectQuestion, way: Asking, answer: str) -> _Said:
+def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
     """Return the first sentence of an answer; a sentence that the model completed begins with its opening."""
     sentence = first_sentence(answer)
     if way.opening and not sentence.startswith(way.opening):
@@ -159,7 +161,7 @@ def _repeats(answer: str, key_text: str, question: str) -> bool:
 
 
 def _compared_with_other_names(
-    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+    asker: SubjectAsker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
 ) -> list[AskedFact]:
     """Mark which repeated facts the model says for their own subject rather than for others."""
     places = [place for place, fact in enumerate(facts) if fact.repeated]
@@ -176,7 +178,7 @@ def _compared_with_other_names(
     return compared
 
 
-def _tested_by_evidence(asker: Asker, facts: Sequence[AskedFact]) -> list[AskedFact]:
+def _tested_by_evidence(asker: SubjectAsker, facts: Sequence[AskedFact]) -> list[AskedFact]:
     read = asker.read
     assert read is not None
     rows = [fact.row for fact in facts]
@@ -202,7 +204,7 @@ def _is_told_apart(row: Example, evidence: FloatArray) -> bool:
 
 
 def _tested_by_asking(
-    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+    asker: SubjectAsker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
 ) -> list[AskedFact]:
     questions = [_questions_about_others(fact, kinds) for fact in facts]
     askings = [asker.question(text) for several in questions for text in several]
@@ -228,5 +230,5 @@ def _questions_about_others(fact: AskedFact, kinds: Sequence[SubjectKind]) -> li
     if not others:
         others = [names_by_kind()[kind][0] for kind in _ANY_NAMES]
     unlike = [other for other in others if other.lower() not in name.lower() and name.lower() not in other.lower()]
-    step = max(1, len(unlike) // OTHER_NAMES)
-    return [replace_words(fact.row.question, name, other) for other in unlike[::step][:OTHER_NAMES]]
+    step = max(1, len(unlike) // OTHER_SUBJECTS)
+    return [replace_words(fact.row.question, name, other) for other in unlike[::step][:OTHER_SUBJECTS]]
