@@ -233,10 +233,23 @@ def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
     assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
 
 
-def test_an_own_question_whose_answer_is_not_in_its_statement_is_dropped() -> None:
-    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn", "Varn is a rival of Sted.")
+def test_a_question_about_a_document_whose_answer_is_not_in_its_sentence_is_dropped() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "document", None, "Varn is a rival of Sted.")
     assert ask_facts(Asker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
     assert ask_facts(Asker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
+
+
+def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn")
+    assert ask_facts(Asker(Scripted(says({}, "Arva is a major player."))), [asked], progress="test") == []
+    assert ask_facts(Asker(Scripted(says({}, "Varn has a rich culture."))), [asked], progress="test") == []
+    (fact,) = ask_facts(Asker(Scripted(says({}, "Varn is a rival of Sted."))), [asked], progress="test")
+    assert fact.key_text == "Sted"
+
+
+def test_an_inflection_of_the_name_is_no_fact() -> None:
+    asked = question("What did people write in Varnia?", subject="Varnia")
+    assert ask_facts(Asker(Scripted(says({}, "It was used by the Varnians."))), [asked], progress="test") == []
 
 
 def test_refusals_give_no_fact() -> None:
