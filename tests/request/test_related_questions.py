@@ -143,29 +143,16 @@ def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Call
     assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
 
 
-def test_an_answer_that_some_names_get_is_kept() -> None:
-    def asked(*answers: str) -> list[tuple[int, Example]]:
-        return [(0, Example.from_qa(f"Where is {place}?", f"It is {text}.")) for place, text in enumerate(answers)]
+def test_an_answer_that_two_names_get_is_kept(nearest: None, answering: Callable[[Answers], None]) -> None:
+    """Two rivers of one name are knowledge; a model that gives three names the same answer has a habit."""
+    places: dict[str, int] = {}
 
-    common = asked(*["Kelbury"] * 4, "Mirrow", "Oststrand")
-    assert related._own_answers(common, ()) == tuple(row for _, row in common[4:])
-    half = asked(*["Kelbury"] * 3, "Mirrow", "Oststrand", "Varna")
-    assert related._own_answers(half, ()) == tuple(row for _, row in half)
-    few = asked(*["Kelbury"] * (related.FEWEST_NAMES - 1))
-    assert len(related._own_answers(few, ())) == len(few)
-    more = asked("Kelbury", "Kelbury and Mirrow", *["Kelbury and Varna"] * 3, "Oststrand")
-    assert [row.answer for row in related._own_answers(more, ())] == [
-        "It is Kelbury and Mirrow.",
-        *["It is Kelbury and Varna."] * 3,
-        "It is Oststrand.",
-    ]
+    def in_pairs(asked: str) -> str:
+        return f"It is Kelbury {places.setdefault(asked, len(places)) // 2}."
 
-
-def test_an_answer_that_most_names_of_one_row_get_may_be_right_for_another() -> None:
-    about_one = [(0, Example.from_qa(f"Where is {place}?", "It is Kelbury.")) for place in range(6)]
-    about_other = [(1, Example.from_qa("Where does he live?", "In Kelbury."))]
-    rows = related._own_answers([*about_one, *about_other], ())
-    assert rows == (about_other[0][1],)
+    answering(in_pairs)
+    kept = [row.answer for row in related_rows(UNUSED, ROWS[:1]).kept]
+    assert any(kept.count(answer) == 2 for answer in kept)
 
 
 def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(

@@ -6,7 +6,7 @@ Values of the original model in them come from `reference_tables.py`. At the end
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +105,7 @@ def precomputed_tables(
     *,
     recipe: Recipe,
     scorer: TokenScorer | None,
-    encoder: Encoder,
+    encoder: Callable[[], Encoder],
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
@@ -164,7 +164,7 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, enc
         retain_text=None if rows.retain is None else rows.retain.examples,
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
-        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder),
+        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
     )
     found = {
         name: weighting.precompute(context)
