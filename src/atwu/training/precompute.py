@@ -154,7 +154,9 @@ def _whole_on(
     model.to(waits)
 
 
-def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Encoder) -> dict[str, TokenTable]:
+def fixed_tables(
+    recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Callable[[], Encoder]
+) -> dict[str, TokenTable]:
     """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
     name."""
     context = PrecomputeContext(
