@@ -20,7 +20,7 @@ from atwu.evaluation.facts.askings import (
     askings_after_examples,
     form_askings,
     plain_askings,
-    reworded_askings,
+    prompt_askings,
     split_facts,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask, join_tables
@@ -146,8 +146,8 @@ def measure_model(
 
 
 def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions reworded."""
-    return [*form_askings(forget, related=neighbours), *reworded_askings(forget)]
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and other prompts."""
+    return [*form_askings(forget, related=neighbours), *prompt_askings(forget)]
 
 
 def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:

@@ -268,7 +268,7 @@ def cost_criteria(
         sentence = (
             f"Of {_number(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
         )
-        criteria.append(_rise("refusals of general questions", *general, "refused", sentence))
+        criteria.append(_rise("refusals of general questions", general[0], general[1], "refused", sentence))
     unreadable = [sum(record.unreadable for record in table.records) for table in (before, after)]
     sentence = f"Of all {len(after.records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
     criteria.append(_rise("unreadable answers", before, after, "unreadable", sentence))

@@ -7,7 +7,7 @@ from atwu.evaluation.facts.askings import (
     AFTER_EXAMPLES,
     AS_WRITTEN,
     INDIRECT,
-    REWORDED,
+    OTHER_PROMPT,
     SAMPLED,
     SECOND_TURN,
     askings_after_examples,
@@ -15,7 +15,7 @@ from atwu.evaluation.facts.askings import (
     indirect_askings,
     own_askings,
     plain_askings,
-    reworded_askings,
+    prompt_askings,
     sampled_askings,
     second_turns,
     split_facts,
@@ -53,11 +53,11 @@ def test_a_text_that_allows_no_form_is_asked_for_its_second_half() -> None:
     assert all(part in text.answer[len(asked[0].prompt.prefill) :] for part in asked[0].parts)
 
 
-def test_questions_are_reworded_by_their_further_paraphrases_or_by_prefixes() -> None:
+def test_other_prompts_are_their_further_paraphrases_or_by_prefixes() -> None:
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.", paraphrases=("A?", "B?", "C?", "D?"))
-    assert [asking.shown for asking in reworded_askings([row])] == ["B?", "C?"]
-    prefixed = reworded_askings(ROWS)
-    assert {asking.name for asking in prefixed} == {REWORDED}
+    assert [asking.shown for asking in prompt_askings([row])] == ["B?", "C?"]
+    prefixed = prompt_askings(ROWS)
+    assert {asking.name for asking in prefixed} == {OTHER_PROMPT}
     assert [asking.fact for asking in prefixed] == [0, 0, 1, 1]  # a text has no question
     assert all(ROWS[asking.fact].question in asking.shown for asking in prefixed)
 

@@ -1,4 +1,4 @@
-"""Ways to ask for the facts of rows: as written, in forms, reworded, sampled, after examples, in a second turn, indirectly.
+"""Ways to ask for facts: as written, in forms, with other prompts, sampled, after examples, in a second turn, indirectly.
 
 An asking is a prompt together with what counts as an answer that states the fact. `fact_table.py` puts it to a model.
 """
@@ -18,7 +18,7 @@ from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
 """The row's own question, and of a plain text its continuation."""
-REWORDED, SAMPLED, AFTER_EXAMPLES = "reworded", "sampled", "after examples"
+OTHER_PROMPT, SAMPLED, AFTER_EXAMPLES = "other prompt", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
@@ -103,8 +103,8 @@ def _continuation(index: int, row: Example) -> Asking | None:
     return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")
 
 
-def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
-    """Return the questions in other words: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
+def prompt_askings(rows: Sequence[Example]) -> list[Asking]:
+    """Return questions with other prompts: paraphrases beyond the first, which is a form, or else prefixes."""
     askings = []
     for own in own_askings(rows):
         row = rows[own.fact]
@@ -113,7 +113,7 @@ def reworded_askings(rows: Sequence[Example]) -> list[Asking]:
         texts = row.paraphrases[1 : 1 + PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES)
         for text in texts:
             prompt = Prompt((*row.messages[:-1], Message("user", text)))
-            askings.append(replace(own, name=REWORDED, prompt=prompt, question=text))
+            askings.append(replace(own, name=OTHER_PROMPT, prompt=prompt, question=text))
     return askings
 
 

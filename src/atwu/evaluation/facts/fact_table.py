@@ -142,7 +142,8 @@ class FactTable:
 
     def share_of(self, kind: Literal["refused", "unreadable", "stated"]) -> float:
         """Return the share of the answers of a kind; 0 without answers."""
-        return sum(getattr(record, kind) for record in self.records) / max(len(self.records), 1)
+        number = sum(bool(getattr(record, kind)) for record in self.records)
+        return number / max(len(self.records), 1)
 
     def without_texts(self) -> FactTable:
         """Return the table without questions and answers, which may hold what was to be forgotten."""
