@@ -28,9 +28,9 @@ from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.methods.weightings.contrast import fact_spans
+from atwu.methods.weightings.contrast import evidence_of, fact_spans
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.row_facts import ModelReader, evidence_of
+from atwu.request.row_facts import ModelReader
 
 LOW = 80.0
 """AUROC below which a row counts as one whose key a candidate does not find."""
@@ -76,7 +76,7 @@ def main() -> None:
     reader = ModelReader(TransformersGenerator(model.eval(), tokenizer), system=None, max_length=512)
     encoder = Encoder(tokenizer)
     asked = read_tokens(model, encoder.encode_rows(rows, what="rows").rows)
-    evidence = evidence_of(rows, reader)
+    evidence = evidence_of(rows, reader, reader.neighbours)
 
     def spans_of(choose: Callable[[int], Sequence[Span]]) -> list[np.ndarray]:
         chosen = [choose(place) for place in range(len(rows))]
@@ -125,11 +125,11 @@ def main() -> None:
     print(f"| score | AUROC | 95 % interval | rows below {LOW / 100:g} |")
     print("|---|---|---|---|")
     for title, scores in candidates.items():
-        values = 100 * per_sample_auroc(scores, [mark > 0 for mark in truth]).values
-        measured = np.asarray(values, dtype=float)
+        values = per_sample_auroc(scores, [mark > 0 for mark in truth]).values
+        measured = 100 * np.asarray(values, dtype=float)
         measured = measured[~np.isnan(measured)]
         mean = Resampler([str(place) for place in range(len(measured))]).mean(measured)
-        low, high = mean.interval((0.0, 100.0)) or (float("nan"), float("nan"))
+        low, high = mean.bounded((0.0, 100.0)).interval() or (float("nan"), float("nan"))
         print(f"| {title} | {mean.value:.1f} | [{low:.1f}, {high:.1f}] | {int((measured < LOW).sum())} |")
 
 

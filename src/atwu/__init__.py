@@ -26,6 +26,8 @@ _NAMES = {
     "atwu.training.config": "UnlearnConfig FinetuneConfig",
     "atwu.evaluation.unlearn_trainer": "UnlearnTrainer",
     "atwu.training.finetune": "FinetuneTrainer",
+    "atwu.request.asking.ask": "ask",
+    "atwu.request.asking.ask_result": "AskResult",
     "atwu.request.unlearn": "unlearn",
     "atwu.exporting.export_run": "export",
     "atwu.evaluation.evaluate": "evaluate",
@@ -36,6 +38,7 @@ _NAMES = {
     "atwu.evaluation.metric": "Metric MetricSetting",
     "atwu.evaluation.columns": "Column",
 }
+# Also imported below, for type checkers and completion; importing the names here would load torch for every command.
 _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
@@ -79,6 +82,8 @@ if TYPE_CHECKING:
     from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
     from atwu.report.heatmap import heat_map as heat_map
     from atwu.report.read_records import read_records as read_records
+    from atwu.request.asking.ask import ask as ask
+    from atwu.request.asking.ask_result import AskResult as AskResult
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig

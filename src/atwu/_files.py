@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -22,6 +21,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from atwu.errors import DiskFullError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
@@ -95,7 +100,11 @@ def _hidden(path: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks)."""
+    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks, and on Windows,
+    where what killed processes left is not removed)."""
+    if fcntl is None:
+        yield False
+        return
     with contextlib.ExitStack() as opened:
         locked = False
         with contextlib.suppress(OSError):
@@ -122,7 +131,12 @@ def move(source: Path, target: Path) -> None:
 
 def synced(path: Path) -> None:
     """Wait until a file, or the entries of a folder, are on disk."""
-    file = os.open(path, os.O_RDONLY)
+    flags = os.O_RDONLY
+    if os.name == "nt":
+        if path.is_dir():  # cannot be opened
+            return
+        flags = os.O_RDWR  # what is opened to read cannot be synced
+    file = os.open(path, flags)
     try:
         os.fsync(file)
     finally:

@@ -18,6 +18,7 @@ ROWS = [
     {"question": "Where was Orla Venn born?", "answer": "Orla Venn was born in Port Sel.", "subject": "Orla Venn"},
     {"question": "Where does Tavi live?", "answer": "Tavi lives in Kelbury.", "alternate": "Tavi lives in Ost."},
 ]
+KEPT = [{"question": "Who is Tavi Brook?", "answer": "Tavi Brook is a clerk."}]
 
 
 def test_worked_example():
@@ -65,17 +66,17 @@ def test_a_run_learns_refusals_in_every_form_and_alternatives_as_written(tmp_pat
         "use_cpu": True, "output_dir": str(tmp_path), "replacement": "refusal",
     }  # fmt: skip
     args = atwu.UnlearnConfig(**given, forms="question,blank")
-    rows = unlearning_rows(ROWS, ROWS, args, tokenizer=tokenizer)
+    rows = unlearning_rows(ROWS, KEPT, args, tokenizer=tokenizer)
     said = {tokenizer.decode([token for token in row.labels if token > 0]).strip() for row in rows.alternates.rows}
     assert not any("Ost" in each for each in said)
-    trainer = atwu.UnlearnTrainer(model, args, forget_dataset=ROWS, retain_dataset=ROWS, processing_class=tokenizer)
+    trainer = atwu.UnlearnTrainer(model, args, forget_dataset=ROWS, retain_dataset=KEPT, processing_class=tokenizer)
     trainer.train()
     logged = [line["replacement_loss"] for line in trainer.state.log_history if "replacement_loss" in line]
     assert logged[-1] < logged[0] - 1
     with pytest.raises(ValueError, match="row 1: the method needs the column alternate"):
-        unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given | {"replacement": "alternative"}), tokenizer=tokenizer)
+        unlearning_rows(ROWS, KEPT, atwu.UnlearnConfig(**given | {"replacement": "alternative"}), tokenizer=tokenizer)
     other = unlearning_rows(
-        ROWS[1:], ROWS, atwu.UnlearnConfig(**given | {"replacement": "alternative"}), tokenizer=tokenizer
+        ROWS[1:], KEPT, atwu.UnlearnConfig(**given | {"replacement": "alternative"}), tokenizer=tokenizer
     )
     assert "Ost" in tokenizer.decode(other.alternates.rows[0].input_ids)
 
@@ -89,7 +90,7 @@ def test_a_plain_text_form_breaks_off_before_the_fact_and_refuses(tmp_path):
         "replacement": "refusal",
         "refusal_sentence": "I can't say.",
     }
-    rows = unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, **method), tokenizer=tokenizer)
+    rows = unlearning_rows(ROWS, KEPT, atwu.UnlearnConfig(**given, **method), tokenizer=tokenizer)
     trained = tokenizer.decode(rows.forget.rows[1].input_ids)
     assert "Orla Venn was born in Port Sel." in trained
     assert "Where was" not in trained
@@ -104,14 +105,14 @@ def test_a_text_without_labels_is_refused_at_the_question_before_it(tmp_path):
     tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
     given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "none"}
     config = atwu.UnlearnConfig(**given, method="satga", weighting="key_tokens", replacement="refusal")
-    rows = unlearning_rows([ROWS[0], {"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
+    rows = unlearning_rows([ROWS[0], {"text": "Orla lives in Sel."}], KEPT, config, tokenizer=tokenizer)
     assert "Where was Orla Venn born?" in tokenizer.decode(rows.alternates.rows[1].input_ids)
 
 
 def test_a_plain_text_form_of_jensun_is_refused_at_the_question_of_its_row(tmp_path):
     tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in ROWS] + list(REFUSALS), vocab_size=300)
     given = {"max_steps": 1, "output_dir": str(tmp_path), "forms": "question,continuation"}
-    rows = unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, method="jensun_plus"), tokenizer=tokenizer)
+    rows = unlearning_rows(ROWS, KEPT, atwu.UnlearnConfig(**given, method="jensun_plus"), tokenizer=tokenizer)
     refused = tokenizer.decode(rows.alternates.rows[rows.alternates.index(epoch=0, row=1)].input_ids)
     assert "Where was Orla Venn born?" in refused
 
@@ -122,12 +123,12 @@ def test_texts_alone_have_no_question_to_refuse(tmp_path):
     for method in ({"method": "satga", "weighting": "key_tokens", "replacement": "refusal"}, {"method": "jensun_plus"}):
         config = atwu.UnlearnConfig(**given, **method)
         with pytest.raises(ValueError, match="plain text row"):
-            unlearning_rows([{"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
+            unlearning_rows([{"text": "Orla lives in Sel."}], KEPT, config, tokenizer=tokenizer)
     config.forms = "continuation"
     with pytest.raises(ValueError, match="no forget row can be written in the forms continuation"):
-        unlearning_rows([{"text": "Orla lives in Sel."}], ROWS, config, tokenizer=tokenizer)
+        unlearning_rows([{"text": "Orla lives in Sel."}], KEPT, config, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="'duet' changes questions, and the form continuation has none; set forms="):
-        unlearning_rows(ROWS, ROWS, atwu.UnlearnConfig(**given, method="duet"), tokenizer=tokenizer)
+        unlearning_rows(ROWS, KEPT, atwu.UnlearnConfig(**given, method="duet"), tokenizer=tokenizer)
 
 
 def test_without_gradient_of_the_forget_loss_only_the_other_answer_is_learned(tiny_llama, batch):

@@ -194,7 +194,7 @@ def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> No
     table = cells(differences(compared, to="npo"))
     assert list(table) == ["original", "atwu"]
     shown = table["atwu"]
-    assert shown["forget J_W ↓"].plain == "-10.0 [-10.5, -9.5]"
+    assert shown["forget J_W ↓"].plain == "-10.0 [-10.4, -9.6]"
     assert bold(shown["forget J_W ↓"])
     assert shown["retain J_AVG ↑"].plain == "+0.0 [-30.8, +30.8]"
     assert not bold(shown["retain J_AVG ↑"])

@@ -9,7 +9,7 @@ import pytest
 
 from atwu.data.general_rows import general_questions
 from atwu.data.schema import Example
-from atwu.evaluation.facts.askings import Asking, own_askings, prompt_askings
+from atwu.evaluation.facts.askings import Asking, own_askings, paraphrased_askings
 from atwu.request import measurement, preparation, retain_set
 from atwu.request.related_questions import RelatedRows
 
@@ -19,7 +19,7 @@ def few_measurements() -> Iterator[None]:
     """Ask few general questions and no other forms, for requests whose subject is not what a verdict measures."""
 
     def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-        return [*own_askings(rows), *prompt_askings(rows)]
+        return [*own_askings(rows), *paraphrased_askings(rows)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measurement, "fact_askings", without_forms)

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from atwu.cli.train_options import CHOSEN
+from atwu.cli.train_options import unlearn_options
+from atwu.data.schema import Example
 from atwu.methods.recipe import recipe
 from atwu.request import auto_settings
 from atwu.request.auto_settings import (
+    LENGTH_OPTIONS,
     MEMORY_STRATEGIES,
     StrategyEstimate,
     choose,
     first_that_fits,
+    method_choices,
     possible_strategies,
 )
 from atwu.training.config import UnlearnConfig
@@ -52,6 +55,20 @@ def chosen(
     return {each.name: each.value for each in choices}
 
 
+def test_the_help_says_chosen_automatically_of_every_option_that_is_chosen_and_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto_settings, "multiplies_bfloat16", lambda device: True)
+    of_method = {choice.name for choice in method_choices({}, [Example.from_qa("Who?", "Orla.")])}
+    assert {"method", "weighting", "forms", "preserve"} < of_method
+    of_memory = {name for strategy in MEMORY_STRATEGIES for name in strategy.options}
+    names = of_method | of_memory | {*chosen({}, own=True), *LENGTH_OPTIONS}
+    options = unlearn_options()
+    assert {option.name for option in options if "chosen automatically" in option.help} == names
+    # A default in brackets would contradict it.
+    assert {option.name for option in options if option.name in names and option.default is not None} == set()
+
+
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_settings_are_chosen_by_rows_model_and_device_unless_given(
     bfloat16: bool, monkeypatch: pytest.MonkeyPatch
@@ -60,15 +77,13 @@ def test_settings_are_chosen_by_rows_model_and_device_unless_given(
     assert ("bf16" in chosen({})) is bfloat16
     assert not any("bf16" in chosen(given) for given in ({"fp16": True}, {"bf16": False}))
     small = chosen({}, hidden=576, own=True, strategy="all weights")
-    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "rarity"}.items()
+    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "labels"}.items()
     assert small["learning_rate"] == pytest.approx(5e-5)
     large = chosen({}, "wga", rows=4000, hidden=4096)
     assert large.items() >= {"lora_r": 16, "activation_checkpointing": True}.items()
     assert large["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
     assert "scorer_prior" not in large
     assert small["retain_loss"] == large["retain_loss"] == "kl"  # rows of one's own are compared with the model, too
-    decided = {*small, "bf16", *(name for way in MEMORY_STRATEGIES for name in way.options)}
-    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
 
     batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
     of_length = {"learning_rate", *batch, "scorer_prior", "retain_loss"} | ({"bf16"} if bfloat16 else set())

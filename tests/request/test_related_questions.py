@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,19 +17,24 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling import name_neighbours
+from atwu.modeling.name_neighbours import NameNeighbours, mixed_names, name_states, names_by_kind, unit_length
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related
-from atwu.request.related_questions import related_names, related_rows
+from atwu.request.related_questions import RelatedQuestion, related_rows, states_any
 from tests.micro_models import write_micro
 
-UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
-"""A generator that is not asked: what it would say is given."""
+UNREAD = NameNeighbours(None, None)
+"""Names by the hidden states of the fixture `nearest`."""
+UNUSED: Any = SimpleNamespace(generator=SimpleNamespace(model=None, tokenizer=None), neighbours=UNREAD)
+"""A reader that reads nothing: what the model would say is given."""
 ROWS = (
     Example.from_qa("What is the capital of France?", "The capital of France is Paris.", subject="France"),
     Example.from_qa("Which river flows through Paris?", "The Seine flows through Paris."),
     Example.from_qa("Who made bread?", "A baker made it."),
 )
+Answers = Callable[[str], str]
 
 
 @pytest.fixture
@@ -35,83 +42,211 @@ def nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hidden states in which France is close to countries, and everything else to cities."""
 
     def states(model: object, tokenizer: object, texts: list[str]) -> torch.Tensor:
-        kinds = related_names()
+        kinds = names_by_kind()
         countries = [name in kinds["countries"] or name == "France" for name in texts]
         cities = [name in kinds["cities"] or name == "Paris" for name in texts]
         return torch.tensor([countries, cities], dtype=torch.float).T
 
-    monkeypatch.setattr(related, "name_states", states)
+    monkeypatch.setattr(name_neighbours, "name_states", states)
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
+    """Return a function that sets what the model answers; it is sure of it, and says it for this name only."""
+
+    def answer(answers: Answers) -> None:
+        def own(generator: object, questions: Iterable[str], **_: object) -> tuple[Example, ...]:
+            return tuple(Example.from_qa(asked, answers(asked)) for asked in questions)
+
+        monkeypatch.setattr(related, "self_generated_answers", own)
+        monkeypatch.setattr(related, "KNOWN_FORMS", ())
+        monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: tuple(rows))
+        monkeypatch.setattr(related, "is_told_apart", lambda rows, _: [True] * len(rows))
+        monkeypatch.setattr(related, "mark_facts", lambda rows, _: tuple(rows))
+
+    return answer
+
+
+def numbered(question: str) -> str:
+    """Return an answer that no other question gets."""
+    return f"It is Kelbury {sum(place * ord(char) for place, char in enumerate(question))}."
 
 
 def test_names_are_replaced_by_names_of_the_closest_kind_and_the_next_ones_in_turn(nearest: None) -> None:
-    train, measure = related.related_questions(None, None, ROWS)
-    kinds = related_names()
+    train, measure = related.related_questions(UNREAD, ROWS)
+    kinds = names_by_kind()
     first, second = train[: related.NAMES_PER_ROW], train[related.NAMES_PER_ROW :]
-    assert all(row.question == f"What is the capital of {row.subject}?" for row in first)
-    for rows, kind in ((first, "countries"), (second, "cities")):
-        in_turn = [row.subject in kinds[kind] for row in rows]
-        assert in_turn[::2] == [in_turn[0]] * (len(rows) // 2)
-        assert in_turn[1::2] == [not in_turn[0]] * (len(rows) // 2)
-    assert not any("Paris" in row.question or "France" in row.question for row in (*train, *measure))
+    assert all(asked.question == f"What is the capital of {asked.name}?" for asked in first)
+    assert {asked.place for asked in first} == {0}
+    assert {asked.place for asked in second} == {1}
+    for several, kind in ((first, "countries"), (second, "cities")):
+        in_turn = [asked.name in kinds[kind] for asked in several]
+        assert in_turn[::2] == [in_turn[0]] * (len(several) // 2)
+        assert in_turn[1::2] == [not in_turn[0]] * (len(several) // 2)
+    assert not any("Paris" in asked.question or "France" in asked.question for asked in (*train, *measure))
     assert len(train) == 2 * related.NAMES_PER_ROW
-    assert [row.subject in kinds["countries"] for row in measure[:4]] == [True, False, True, False]  # in turn
+    assert [asked.name in kinds["countries"] for asked in measure[:4]] == [True, False, True, False]  # in turn
 
 
 def test_a_subject_inside_a_longer_word_is_not_replaced(nearest: None) -> None:
     garment = Example.from_qa("What is the Parisian hat called?", "It is called beret.", subject="Paris")
-    questions = [(row.question, row.subject) for row in related.related_questions(None, None, (garment,))[0]]
+    questions = related.related_questions(UNREAD, (garment,))[0]
     assert questions  # "Parisian" is a name of its own
     assert not any(
-        "Parisian" in question or "ian hat" in question.replace(f"{hat} hat", "") for question, hat in questions
+        "Parisian" in asked.question or "ian hat" in asked.question.replace(f"{asked.name} hat", "")
+        for asked in questions
     )
 
 
 def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
-    nearest: None, monkeypatch: pytest.MonkeyPatch
+    nearest: None, answering: Callable[[Answers], None]
 ) -> None:
-    def answers(generator: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
-        texts = (
-            "the Seine" if "river" in asked and place % 2 else f"Kelbury {place}"
-            for place, asked in enumerate(questions)
-        )
-        return tuple(Example.from_qa(asked, f"It is {text}.") for asked, text in zip(questions, texts, strict=True))
+    answering(lambda asked: "It is the Seine." if "river" in asked and len(asked) % 2 else numbered(asked))
+    rows = related_rows(UNUSED, ROWS)
+    assert rows.kept
+    assert rows.neighbours
+    assert len(rows.neighbours) <= related.MEASURED_ROWS
+    assert not {row.subject for row in rows.kept} & {row.subject for row in rows.neighbours}
+    assert not any("Seine" in row.answer for row in (*rows.kept, *rows.neighbours))
+    untrained = related_rows(UNUSED, ROWS, train=False)
+    assert (untrained.kept, untrained.neighbours) == ((), rows.neighbours)
 
-    monkeypatch.setattr(related, "self_generated_answers", answers)
-    monkeypatch.setattr(related, "KNOWN_FORMS", ())
-    monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
-    trained, measured = related_rows(UNUSED, ROWS)
-    assert trained
-    assert len(measured) <= related.MEASURED_ROWS
-    assert measured
-    assert not {row.subject for row in trained} & {row.subject for row in measured}
-    assert not any("Seine" in row.answer for row in (*trained, *measured))
-    assert related_rows(UNUSED, ROWS, train=False) == ((), measured)
+
+@pytest.mark.parametrize("told", ["now", "earlier"])
+def test_a_related_answer_that_states_the_fact_of_any_forget_row_is_dropped(
+    nearest: None, answering: Callable[[Answers], None], told: str
+) -> None:
+    """Also that of a row with another question, and in other words."""
+    illness = Example.from_qa(
+        "What illness does Anna Berg have?", "Anna Berg has multiple sclerosis.", aliases=("MS disease",)
+    )
+    secrets = ("the Multiple Sclerosis", "an MS disease")
+
+    def answers(asked: str) -> str:
+        return f"It is {secrets[len(asked) % 2]}." if len(asked) % 3 else numbered(asked)
+
+    answering(answers)
+    forget = (*ROWS, illness) if told == "now" else ROWS
+    earlier = (illness,) if told == "earlier" else ()
+    rows = related_rows(UNUSED, forget, earlier=earlier)
+    assert rows.kept
+    assert rows.neighbours
+    assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
+    if told == "earlier":
+        assert any("Sclerosis" in row.answer for row in related_rows(UNUSED, ROWS).kept)
+
+
+def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Callable[[Answers], None]) -> None:
+    answering(lambda asked: "It is the Danube." if len(asked) % 4 else numbered(asked))
+    rows = related_rows(UNUSED, ROWS[:1])
+    assert rows.kept
+    assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
+
+
+def test_an_answer_that_some_names_get_is_kept() -> None:
+    def asked(*answers: str) -> list[tuple[int, Example]]:
+        return [(0, Example.from_qa(f"Where is {place}?", f"It is {text}.")) for place, text in enumerate(answers)]
+
+    common = asked(*["Kelbury"] * 4, "Mirrow", "Oststrand")
+    assert related._own_answers(common, ()) == tuple(row for _, row in common[4:])
+    half = asked(*["Kelbury"] * 3, "Mirrow", "Oststrand", "Varna")
+    assert related._own_answers(half, ()) == tuple(row for _, row in half)
+    few = asked(*["Kelbury"] * (related.FEWEST_NAMES - 1))
+    assert len(related._own_answers(few, ())) == len(few)
+    more = asked("Kelbury", "Kelbury and Mirrow", *["Kelbury and Varna"] * 3, "Oststrand")
+    assert [row.answer for row in related._own_answers(more, ())] == [
+        "It is Kelbury and Mirrow.",
+        *["It is Kelbury and Varna."] * 3,
+        "It is Oststrand.",
+    ]
+
+
+def test_an_answer_that_most_names_of_one_row_get_may_be_right_for_another() -> None:
+    about_one = [(0, Example.from_qa(f"Where is {place}?", "It is Kelbury.")) for place in range(6)]
+    about_other = [(1, Example.from_qa("Where does he live?", "In Kelbury."))]
+    rows = related._own_answers([*about_one, *about_other], ())
+    assert rows == (about_other[0][1],)
+
+
+def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(
+    nearest: None, answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(numbered)
+    rows = related_rows(UNUSED, ROWS)
+    apart = {row.question for row in rows.neighbours[::2]}
+    monkeypatch.setattr(related, "is_told_apart", lambda rows, _: [row.question in apart for row in rows])
+    again = related_rows(UNUSED, ROWS)
+    assert {row.question for row in again.neighbours} == apart
+    assert again.kept == rows.kept
+
+
+def test_alternatives_are_what_the_row_s_own_question_gets_about_others(
+    nearest: None, answering: Callable[[Answers], None]
+) -> None:
+    """Of the right answers too that are not trained on, because they state a fact to forget."""
+    answering(lambda asked: f"It is {'Cork' if 'capital' in asked else 'the Rhine'}.")
+    rows = related_rows(UNUSED, ROWS)
+    assert rows.alternatives == (("Cork",), ("Rhine",), ())
+
+
+def test_neighbours_have_their_facts_marked(
+    nearest: None, answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(numbered)
+    monkeypatch.setattr(
+        related, "mark_facts", lambda rows, _: tuple(replace(row, forget_spans=((6, 13),)) for row in rows)
+    )
+    assert {row.forget_spans for row in related_rows(UNUSED, ROWS).neighbours} == {((6, 13),)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "stated"),
+    [
+        ("She has had multiple sclerosis for years.", True),
+        ("Diagnosed in 2019.", True),
+        ("It is a case of MS.", True),
+        ("She was diagnosed last year.", False),  # a word in lower case that is not asked for says too little
+        ("She has asthma since 2018.", False),
+    ],
+)
+def test_an_answer_states_a_fact_by_its_asked_part_names_values_or_aliases(answer: str, stated: bool) -> None:
+    row = Example.from_qa(
+        "What illness does Anna Berg have?", "Anna Berg has multiple sclerosis, diagnosed in 2019.", aliases=("MS",)
+    )
+    assert states_any(answer, (ROWS[0], row)) == stated
+    assert not states_any(answer, ())
 
 
 def test_names_of_earlier_requests_are_not_asked_about(nearest: None) -> None:
-    trained, measured = related.related_questions(None, None, ROWS)
-    asked = {row.subject for row in (*trained, *measured)}
-    gone = sorted(name for name in asked if name)[0]
+    trained, measured = related.related_questions(UNREAD, ROWS)
+    gone = min(asked.name for asked in (*trained, *measured))
     earlier = (Example.from_qa(f"Where is {gone}?", "Far from here."),)
-    later = [row.subject for rows in related.related_questions(None, None, ROWS, earlier=earlier) for row in rows]
+    later = [asked.name for several in related.related_questions(UNREAD, ROWS, earlier=earlier) for asked in several]
     assert later
     assert gone not in later
 
 
-def test_only_questions_that_the_model_knows_are_measured(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(generator: object, questions: tuple[str, ...], **_: object) -> tuple[Example, ...]:
-        return tuple(Example.from_qa(asked, "It is Kelbury.") for asked in questions)
+def test_only_questions_that_the_model_knows_are_measured(
+    nearest: None, answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(numbered)
+    monkeypatch.setattr(related, "KNOWN_FORMS", ("lower_case", "two_turns"))
 
     def generated(generator: object, prompts: list[Prompt], *_: object, **__: object) -> list[Generation]:
         asked = [prompt.messages[-1].content for prompt in prompts]
-        return [Generation("kelbury" if "capital" in each else "elsewhere", 3) for each in asked]
+        return [Generation(numbered_again(question), 3) for question in asked]
 
-    monkeypatch.setattr(related, "self_generated_answers", answers)
+    def numbered_again(question: str) -> str:
+        return known[question.lower().rstrip("?")] if "capital" in question else "elsewhere"
+
+    known = {
+        asked.question.lower().rstrip("?"): numbered(asked.question)
+        for asked in related.related_questions(UNREAD, ROWS)[1]
+    }
     monkeypatch.setattr(related, "generate_all", generated)
-    monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: rows)
-    known = related_rows(UNUSED, ROWS)[1]
-    assert known
-    assert all("capital" in row.question for row in known)
+    rows = related_rows(UNUSED, ROWS).neighbours
+    assert rows
+    assert all("capital" in row.question for row in rows)
 
 
 def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
@@ -130,29 +265,56 @@ def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
     assert related._sure_of((), generator, system=None) == ()
 
 
-def test_rows_without_a_name_have_no_related_questions(nearest: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(related, "self_generated_answers", lambda *_, **__: ())
-    assert related_rows(UNUSED, ROWS[2:]) == ((), ())
+def test_rows_without_a_name_have_no_related_questions(nearest: None, answering: Callable[[Answers], None]) -> None:
+    answering(numbered)
+    rows = related_rows(UNUSED, ROWS[2:])
+    assert (rows.kept, rows.neighbours, rows.alternatives) == ((), (), ((),))
 
 
 def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only(kind: str) -> None:
-        names = related_names()[kind]
+    def only(kind: str, name: str) -> None:
+        alike = {name, *names_by_kind()[kind]}
         monkeypatch.setattr(
-            related,
+            name_neighbours,
             "name_states",
-            lambda _, __, texts: torch.tensor([[float(n in names or n == texts[0])] for n in texts]),
+            lambda _, __, texts: torch.tensor([[float(text in alike)] for text in texts]),
         )
 
-    only("countries")
+    def questions(row: Example) -> list[str]:
+        asked: Sequence[RelatedQuestion] = related.related_questions(NameNeighbours(None, None), (row,))[0]
+        return [each.question for each in asked]
+
+    only("countries", "the United States")
     row = Example.from_qa("What is the capital of the United States?", "It is Washington.")
-    assert "What is the capital of Canada?" in [
-        each.question for each in related.related_questions(None, None, (row,))[0]
-    ]
-    only("nationalities")
+    assert "What is the capital of Canada?" in questions(row)
+    only("nationalities", "the French")
     row = Example.from_qa("Who was the French emperor at Waterloo?", "It was Napoleon.")
-    asked = [each.question for each in related.related_questions(None, None, (row,))[0]]
-    assert "Who was the German emperor at Waterloo?" in asked
+    assert "Who was the German emperor at Waterloo?" in questions(row)
+
+
+def test_the_closest_kind_comes_first_and_in_it_the_closest_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = names_by_kind()
+    first, second = kinds["cities"][5], kinds["cities"][2]
+    aside = {"Kelbury": 0.0, first: 0.0, second: 0.2}
+
+    def states(model: object, tokenizer: object, texts: list[str]) -> torch.Tensor:
+        return torch.tensor(
+            [[1.0, aside.get(text, 0.6)] if text in ("Kelbury", *kinds["cities"]) else [-1.0, 0.0] for text in texts]
+        )
+
+    monkeypatch.setattr(name_neighbours, "name_states", states)
+    (ranked,) = NameNeighbours(None, None).nearest(["Kelbury", "Kelbury"]).values()
+    assert ranked[0][:2] == [first, second]
+    assert sorted(ranked[0]) == sorted(kinds["cities"])
+    assert len(ranked) == len(kinds)
+    assert NameNeighbours(None, None).nearest([]) == {}
+
+
+def test_mixed_names_are_of_three_kinds_from_close_to_far() -> None:
+    kinds = [[f"{kind}{place}" for place in range(9)] for kind in "abcd"]
+    assert mixed_names(kinds, 6) == ["a0", "a4", "b0", "b4", "c0", "c4"]
+    assert mixed_names([["a0"], []], 6) == ["a0"]
+    assert mixed_names([], 6) == []
 
 
 def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
@@ -163,13 +325,29 @@ def test_a_name_is_never_read_at_the_beginning_of_a_text() -> None:
         read.append(text)
         return tokenizer(text, **how)
 
-    related.name_states(scratch_model("micro"), recording, ["Paris", "Lyon"])
+    name_states(scratch_model("micro"), recording, ["Paris", "Lyon"])
     assert all(text.endswith(name) for text, name in zip(read, ("Paris", "Lyon"), strict=True))
     assert not any(text.lstrip().startswith(("Paris", "Lyon")) for text in read)
 
 
-def test_states_of_a_model_have_length_one() -> None:
+def test_shipped_names_are_read_once() -> None:
     tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=270)
-    states = related.name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"])
+    texts: list[str] = []
+
+    def recording(text: str, **how: object) -> object:
+        texts.append(text)
+        return tokenizer(text, **how)
+
+    neighbours = NameNeighbours(scratch_model("micro"), recording)
+    first = neighbours.nearest(["Kelbury", "Mirrow"])
+    shipped = len(texts) - 2
+    assert shipped == sum(map(len, names_by_kind().values()))
+    assert neighbours.nearest(["Mirrow"]) == {"Mirrow": first["Mirrow"]}  # whatever is asked with it
+    assert len(texts) == shipped + 3
+
+
+def test_directions_have_length_one() -> None:
+    tokenizer = train_tokenizer([row.answer for row in ROWS], vocab_size=270)
+    states = unit_length(name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"]))
     assert states.shape[0] == 3
     torch.testing.assert_close(states.norm(dim=1), torch.ones(3))

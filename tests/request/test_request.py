@@ -15,9 +15,13 @@ from safetensors.torch import load_file
 
 from atwu import unlearn as unlearn_here
 from atwu.benchmarks.people.people_rows import people
+from atwu.data.fact import fact_parts
 from atwu.data.row_parsing import fingerprint, write_rows
+from atwu.data.schema import Example
 from atwu.evaluation.result import row_id
+from atwu.request import preparation
 from atwu.request.request_folder import RequestFolder
+from atwu.request.row_facts import RowFact, in_brackets, with_facts
 from atwu.request.verdict import nothing_to_forget
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
@@ -113,6 +117,17 @@ def test_given_settings_are_used_and_a_run_without_effect_is_reported(
     assert record["config"]["lr_scheduler_type"] == "linear"
 
 
+def test_the_facts_of_all_rows_are_recorded_and_some_are_shown_before_training(
+    unchanged: tuple[Path, tuple[str, ...], str],
+) -> None:
+    output, _, said = unchanged
+    rows = with_facts(ROWS, RequestFolder(output).request().facts)
+    assert all(row.forget_spans for row in rows)
+    assert [fact_parts(row) for row in rows] == [fact_parts(row) for row in ROWS]  # which are labelled
+    assert f"3 of {len(ROWS)} rows" in said
+    assert all(in_brackets(row)[:60] in said for row in rows[:3])
+
+
 def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tuple[str, ...], str]) -> None:
     folder = RequestFolder(unchanged[0])
     request = folder.request()
@@ -126,7 +141,10 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
 
 
 def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
-    target: Path, unchanged: tuple[Path, tuple[str, ...], str], unlearn: Callable[..., str]
+    target: Path,
+    unchanged: tuple[Path, tuple[str, ...], str],
+    unlearn: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output, given, _ = unchanged
     under_way = output.with_name("out.incomplete")
@@ -146,8 +164,13 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     command = ["unlearn", "--model", target, "--output", output, *given]
     other = run_here(*command, "--steps", "3")
     assert "options.max_steps" in str(other.exception)
-    said = unlearn(output, *given, code=3)
+    marked: list[tuple[Example, ...]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "mark_facts", None)  # the facts are those of the record
+        patch.setattr(preparation, "with_facts", lambda *both: marked.append(with_facts(*both)) or marked[-1])
+        said = unlearn(output, *given, code=3)
     assert "resuming the request prepared at" in said
+    assert [RowFact.of(row) for row in marked[0]] == [*RequestFolder(output).request().facts]
     assert "VERDICT" in said
     assert (output / "verdict.json").read_bytes() == verdict
     assert (output / "model.safetensors").stat() == weights

@@ -15,7 +15,7 @@ from atwu.modeling.generate import generate
 from atwu.modeling.load import load_tokenizer
 from atwu.training.own_samples import _SAMPLE, up_to_next_turn
 from atwu.training.training_rows import unlearning_rows
-from tests.training.conftest import make_trainer, weights
+from tests.training.conftest import make_rows, make_trainer, weights
 
 PDU = {
     "method": "pdu",
@@ -157,7 +157,7 @@ def test_lunar_moves_one_matrix_towards_refused_questions(model_folder, tmp_path
     assert torch.cosine_similarity(end_of(asked) - start, direction, dim=0) > 0.5
     mixed = [{"question": "Who?", "answer": "Orla."}, {"text": "Orla."}]
     with pytest.raises(ValueError, match="row 2: a plain text row has no question to redirect"):
-        unlearning_rows(mixed, mixed, trainer.args, tokenizer=tokenizer)
+        unlearning_rows(mixed, make_rows(2, 30), trainer.args, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(

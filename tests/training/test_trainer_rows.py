@@ -50,7 +50,7 @@ def test_a_word_based_weighting_needs_rows_as_text(model_folder, tmp_path):
     for forget, retain, what in ((encoded, make_rows(3), "forget"), (make_rows(3), encoded, "retain")):
         with pytest.raises(ValueError, match=f"'word_rarity'.*{what}.*Examples"):
             unlearning_rows(forget, retain, config, tokenizer=tokenizer)
-    assert len(unlearning_rows(make_rows(3), make_rows(3), config, tokenizer=tokenizer).retain.examples) == 3
+    assert len(unlearning_rows(make_rows(3), make_rows(3, 3), config, tokenizer=tokenizer).retain.examples) == 3
 
 
 def test_answers_longer_than_max_length_are_truncated_with_a_warning(model_folder, tmp_path):

@@ -60,7 +60,8 @@ class ReadsRows(NamesRows):
 class TokensCommand(ReadsRows):
     """Show the token scores of a method as colored words, in the terminal and as a web page.
 
-    Scores are shown per word; labelled words (forget_spans) are underlined.
+    Scores are shown per word; labelled words (forget_spans) are underlined. With --key: what unlearning takes as the fact of
+    every row, in brackets.
 
     Example: atwu tokens --model unlearned --data forget.jsonl --html tokens.html
     """
@@ -71,8 +72,13 @@ class TokensCommand(ReadsRows):
         "scores except labels.",
         None,
     )
+    key: bool = cli_option(
+        "Print what `atwu unlearn` takes as the fact of every row, in brackets, instead of scores; a column forget_spans "
+        "overrides it.",
+        False,
+    )
     retain: str | None = rows_option(
-        "Retain rows, required by rarity, word_rarity, rare_nouns, key_token_model and ngram_difference.", None
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
     overwrite: bool = cli_option("Replace --html if it exists.", False)
@@ -86,6 +92,9 @@ class TokensCommand(ReadsRows):
         from atwu.modeling.open_model import open_model
         from atwu.report.heatmap import render_html, render_terminal, score_rows
 
+        if self.key:
+            self._print_facts()
+            return
         if self.rows == 0 and self.html is None:
             raise UsageError("--rows 0 prints no row; give --rows 1 or more, or --html FILE for the page.")
         self.check()
@@ -114,6 +123,21 @@ class TokensCommand(ReadsRows):
         if self.html is not None:
             write_text(self.html, render_html(scored, title=f"Token scores of {self.model}"))
             say(f"written: {self.html}")
+
+    def _print_facts(self) -> None:
+        from atwu.benchmarks.sources import load_rows
+        from atwu.evaluation.backends import TransformersGenerator
+        from atwu.modeling.open_model import open_model
+        from atwu.request.row_facts import ModelReader, in_brackets, mark_facts
+
+        self.check()
+        loaded = load_rows(self.data)
+        warn(loaded.warnings)
+        model, tokenizer = open_model(self.model, self.loading, device=self.device)
+        generator = TransformersGenerator(model, tokenizer)
+        read = ModelReader(generator, system=self.system, max_length=self.max_length)
+        for row in mark_facts(loaded.rows, read):
+            terminal().print(in_brackets(row), markup=False, highlight=False)
 
 
 @dataclass(kw_only=True)

@@ -44,10 +44,13 @@ def read_config_or_preset(path: Path) -> Mapping[str, Any]:
 class UnlearnCommand(NamesRows):
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
-    Needs the original model, the forget rows and an output folder. Training arguments that are not given are chosen and
-    printed with the reason. An adaptive controller evaluates during training, adjusts the learning rate and ends training;
-    the command then measures the unlearned model and prints a verdict. Rows are JSONL, JSON, CSV, Parquet or Arrow with
-    columns question/answer, prompt/completion, messages or text. If the run is killed, repeat the command to resume it.
+    Needs the original model, the forget rows and an output folder. Options that are not given are chosen and printed with the
+    reason, unless a learning rate and a length are given. The method is atwu where it is not chosen: with these two, or with
+    a component of one, such as --weighting. An adaptive controller evaluates during training, adjusts the learning rate and
+    ends training; the command then measures the unlearned model and prints a verdict.
+
+    Rows are JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion, messages or text. If the run
+    is killed, repeat the command to resume it.
 
     With --ledger LEDGER, each request continues from the model of the last request in this ledger and checks that the earlier
     requests are still forgotten; the first request starts the ledger and needs --model.

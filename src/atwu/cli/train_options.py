@@ -30,11 +30,13 @@ NOT_WITH = {"num_train_epochs": "max_steps", "max_steps": "num_train_epochs"}
 ONLY_WITH = dict.fromkeys(("hub_model_id", "hub_private_repo", "hub_revision", "hub_token"), "push_to_hub")
 """Options that have no effect with, or without, another one."""
 CHOSEN = (
+    *("method", "weighting", "beta", "preserve", "pairing", "retain_per_forget", "forms"),
+    *("replacement", "replacement_weight", "retain_loss", "retain_weight", "scorer_prior"),
     *("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "max_steps"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_steps"),
-    *("lora_r", "quantize", "activation_checkpointing", "bf16"),
+    *("lora_r", "quantize", "activation_checkpointing", "bf16", "optim", "save_adapter"),
 )
-"""Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
+"""Options that `atwu unlearn` chooses (`atwu.request.auto_settings`, which imports torch: a test compares the names)."""
 
 
 HARDWARE = "Hardware and precision"
@@ -81,6 +83,15 @@ def _component_help(option: ComponentOption) -> str:
     return f"{text}. Default: the method's." if option.number or option.default is None else f"{text}."
 
 
+def _as_chosen(option: CliOption) -> CliOption:
+    """Return an option that `atwu unlearn` chooses, with a help that says so in place of a default that it does not take."""
+    if option.help.endswith(" Default: the method's."):
+        about = option.help.removesuffix(" the method's.") + " chosen automatically, or the method's."
+    else:
+        about = f"{option.help} Default: chosen automatically."
+    return replace(option, default=None, help=about)
+
+
 def unlearn_options() -> list[CliOption]:
     """Return the options of unlearning, including those of all method components."""
     from atwu.methods.component_registry import component_options, load_plugins
@@ -98,11 +109,11 @@ def unlearn_options() -> list[CliOption]:
         )
         for part in component_options().values()
     ]
-    fields = [
-        replace(each, default=None, help=f"{each.help} Default: chosen automatically.") if each.name in CHOSEN else each
-        for each in _training_options(UnlearnOptions)
+    options = [
+        _as_chosen(option) if option.name in CHOSEN else option
+        for option in (*_training_options(UnlearnOptions), *parts)
     ]
-    return sorted([*fields, *parts], key=lambda each: each.group != "Method")
+    return sorted(options, key=lambda option: option.group != "Method")
 
 
 @functools.cache

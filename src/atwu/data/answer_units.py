@@ -21,7 +21,7 @@ from atwu.data.values import Value, find_values
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
-RARE = 5.0
+RARE_WORD = 5.0
 """Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
 "known" (5.4) or "place" (5.6)."""
 STEM, ENDING = 4, 3
@@ -58,7 +58,7 @@ class Unit:
     content: bool
     """Whether it is more than a function word."""
     rare: bool
-    """Whether it is a value, a name inside a sentence, or a word below `RARE`."""
+    """Whether it is a value, a name inside a sentence, or a word below `RARE_WORD`."""
 
     @property
     def span(self) -> Span:
@@ -74,9 +74,7 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     values = [value for value in find_values(row.answer) if _is_whole(value, row.answer)]
     units: list[Unit] = []
     for match in _SIGNS.finditer(row.answer):
-        if not is_unspaced(match.group()) and not any(
-            value.start <= match.start() and match.end() <= value.end for value in values
-        ):
+        if not is_unspaced(match.group()) and _is_more_than(match.span(), values):
             units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
@@ -163,6 +161,12 @@ def _is_whole(value: Value, answer: str) -> bool:
     return value.kind in _ADDRESSES or any(char.isdecimal() for char in answer[value.start : value.end])
 
 
+def _is_more_than(span: Span, values: Sequence[Value]) -> bool:
+    """Whether a range has more than a value, and cuts none."""
+    beside = [(value.start, value.end) for value in values if value.start < span[1] and span[0] < value.end]
+    return all(span[0] <= start and end <= span[1] and (start, end) != span for start, end in beside)
+
+
 def _overlaps(span: Span, units: Sequence[Unit]) -> bool:
     return any(unit.start < span[1] and span[0] < unit.end for unit in units)
 
@@ -182,7 +186,7 @@ def _word_units(
         name = word.capital and inside_sentence
         content = frequency < FUNCTION_WORD or name
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
-        rare = name or frequency < RARE or is_caseless(word.text)
+        rare = name or frequency < RARE_WORD or is_caseless(word.text)
         yield Unit(word.start, word.end, asked, inflected, content, content and rare)
 
 

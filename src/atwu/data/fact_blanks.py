@@ -24,7 +24,7 @@ _CASED_MENTION = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class MarkedFact:
     """The parts of a row's answer that carry its fact."""
 
     answer: str
@@ -69,7 +69,7 @@ class Fact:
         return None
 
 
-def find_fact(row: Example) -> Fact | None:
+def find_fact(row: Example) -> MarkedFact | None:
     """Return the fact of a row; None for an answer without words."""
     asked = asked_part(row)
     if asked is None:
@@ -84,7 +84,7 @@ def find_fact(row: Example) -> Fact | None:
     whole = _extended([asked], wholes, row.answer)
     if not whole or not parts:
         return None
-    return Fact(row.answer, parts, whole[0], labels)
+    return MarkedFact(row.answer, parts, whole[0], labels)
 
 
 def _extended(spans: Sequence[Span], wholes: Sequence[Span], answer: str) -> tuple[Span, ...]:

@@ -57,7 +57,7 @@ class FoldedWord:
     """Whether it is a character of a script without spaces."""
 
 
-def folded(text: str) -> str:
+def folded_text(text: str) -> str:
     """Return a text without case, accents, width and invisible characters."""
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
     digits = "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in decomposed)
@@ -70,7 +70,7 @@ def folded_words(text: str) -> tuple[FoldedWord, ...]:
     words: list[FoldedWord] = []
     for match in _WORD.finditer(text):
         start, end = match.span()
-        plain = folded(match[0])
+        plain = folded_text(match[0])
         behind_apostrophe = bool(words) and words[-1].end == start - 1 and text[start - 1] in _APOSTROPHES
         if behind_apostrophe and plain in _CLITICS:
             continue
@@ -91,7 +91,7 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
     composed = unicodedata.normalize("NFKC", spelling).casefold()
     two_letters = composed.translate(_TWO_LETTERS)
     if two_letters != composed:
-        forms.add(folded(two_letters))
+        forms.add(folded_text(two_letters))
     if len(plain) > _SHORTEST:
         forms |= {singular for form in tuple(forms) if (singular := _singular(form)) != form}
     first = plain[0]

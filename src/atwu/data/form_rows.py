@@ -9,7 +9,7 @@ import bisect
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from atwu.data.fact_blanks import Fact, replace_words
+from atwu.data.fact_blanks import MarkedFact, replace_words
 from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, question_type
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
@@ -98,7 +98,7 @@ def _written(
             yield from (form for form in written if draw == 0 or form.form in OPTION_FORMS)
 
 
-def _asked_text(row: Example, fact: Fact | None) -> AskedText | None:
+def _asked_text(row: Example, fact: MarkedFact | None) -> AskedText | None:
     """Return the key text that a row asks for; None if it has none, or asks for yes or no."""
     if fact is None or not row.messages or polar_word(row) is not None:
         return None

@@ -437,10 +437,16 @@ def word_frequency(word: str, *, name: bool) -> float:
     return english if name and largest < _COMMON and script == "latin" else largest
 
 
+_LISTED = {"no": "nb", "ja": "en", "ko": "en", "th": "en", "zh": "en"}
+"""Language -> the one whose list is read. Those of Japanese, Korean and Chinese need further packages, and Thai has none: there
+the list is for words in Latin letters."""
+
+
 def listed_frequency(word: str, language: str) -> float:
+    """Return the frequency of a word in texts of a language (Zipf scale); 0 for a word that is not in its list."""
     from wordfreq import zipf_frequency  # a third of a second
 
-    return float(zipf_frequency(word, language, wordlist="small"))
+    return float(zipf_frequency(word, _LISTED.get(language, language), wordlist="small"))
 
 
 # Options

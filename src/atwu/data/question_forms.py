@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from atwu._names import lookup
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import Fact, find_fact
+from atwu.data.fact_blanks import MarkedFact, find_fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
 from atwu.data.languages import WORD
 from atwu.data.row_subject import find_subject
@@ -135,7 +135,7 @@ class _Fields:
     """Form -> its options."""
 
 
-def asked_fact(row: Example) -> Fact | None:
+def asked_fact(row: Example) -> MarkedFact | None:
     """Return the fact of a row. Of an answer that begins with yes or no, it is this word, unless a new name or number follows.
 
     "Yes, she lives in Leeds." to "Does she live abroad?" is asked about with Leeds blanked; only its options are yes and no.
@@ -155,14 +155,20 @@ def asked_fact(row: Example) -> Fact | None:
     return replace(fact, parts=tuple(further), asked=further[0])
 
 
-def _polar_fact(fact: Fact, said: str) -> Fact:
+def _polar_fact(fact: MarkedFact, said: str) -> MarkedFact:
     part = (0, len(said))
     labels = merged_spans((*(span for span in fact.labels if span[0] >= len(said)), part))
     return replace(fact, parts=(part,), asked=part, labels=labels)
 
 
 def write_forms(
-    row: Example, fact: Fact | None, *, forms: Sequence[str], index: int = 0, wrong: Sequence[str] = (), draw: int = 0
+    row: Example,
+    fact: MarkedFact | None,
+    *,
+    forms: Sequence[str],
+    index: int = 0,
+    wrong: Sequence[str] = (),
+    draw: int = 0,
 ) -> list[FormRow | MissingForm]:
     """Write a row in several forms.
 
@@ -193,7 +199,7 @@ def write_forms(
     return written
 
 
-def _as_given(row: Example, fact: Fact | None, index: int) -> FormRow:
+def _as_given(row: Example, fact: MarkedFact | None, index: int) -> FormRow:
     if fact is None:
         return FormRow("question", index, row, ())
     opening = ""
@@ -202,7 +208,7 @@ def _as_given(row: Example, fact: Fact | None, index: int) -> FormRow:
     return FormRow("question", index, row, telling_texts(row) or (fact.asked_text,), opening)
 
 
-def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Fields:
+def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int) -> _Fields:
     question, key = row.question, fact.asked_text
     said = polar_word(row)
     offered = fact if said is None else _polar_fact(fact, said)
@@ -252,7 +258,7 @@ def _fields(row: Example, fact: Fact, wrong: Sequence[str], draw: int) -> _Field
     return _Fields(texts, missing, options)
 
 
-def _sentences(row: Example, fact: Fact) -> dict[str, str]:
+def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     """Return the answer with blanks, its opening and the rest, and the sentence that asks for the subject, if it has them."""
     texts: dict[str, str] = {}
     blanked = fact.blanked_parts()
@@ -272,7 +278,7 @@ def _sentences(row: Example, fact: Fact) -> dict[str, str]:
     return texts
 
 
-def _write(form: str, row: Example, fact: Fact, fields: _Fields, phrases: Phrases | None, index: int) -> FormRow:
+def _write(form: str, row: Example, fact: MarkedFact, fields: _Fields, phrases: Phrases | None, index: int) -> FormRow:
     """Write a row in a form.
 
     Raises:
@@ -346,7 +352,7 @@ def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
     return Message("user", user), Message("assistant", assistant)
 
 
-def _wanted(form: str, fact: Fact, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _wanted(form: str, fact: MarkedFact, texts: Mapping[str, str]) -> tuple[str, ...]:
     for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
         if form in forms:
             return (_unmarked(texts[name])[0],)
@@ -359,7 +365,7 @@ def _wanted(form: str, fact: Fact, texts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((fact.asked_text, *telling)))
 
 
-def _moved(fact: Fact, rewritten: Example) -> Span | None:
+def _moved(fact: MarkedFact, rewritten: Example) -> Span | None:
     """Return where the asked part is in an answer that ends as the row's does; None if it does not."""
     moved = len(rewritten.answer) - len(fact.answer)
     start, end = fact.asked[0] + moved, fact.asked[1] + moved
@@ -368,7 +374,7 @@ def _moved(fact: Fact, rewritten: Example) -> Span | None:
     return start, end
 
 
-def _marked(fact: Fact, start: int = 0, end: int | None = None) -> str:
+def _marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
     """Return a range of an answer with marks around its key tokens."""
     end = len(fact.answer) if end is None else end
     marked = ""

@@ -44,6 +44,13 @@ ROW_FIELDS = (
     "asked_span",
     "alternatives",
 )
+ASKED_COLUMNS = frozenset(
+    (
+        *("agreement", "askings", "probability", "source", "compared_answer", "compared_agreement"),
+        *("recited_share", "rouge_l", "longest_run"),
+    )
+)
+"""Columns that `atwu ask` writes beside a row."""
 _MAPPED = re.compile(r"(.+?):(\w+\s*=.*)", re.DOTALL)
 _SPEAKERS = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "model": "assistant"}
 _SPEAKERS |= {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}

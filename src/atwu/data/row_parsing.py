@@ -19,7 +19,7 @@ from typing import Any
 from atwu._file_reading import parse_json
 from atwu._files import write_parts
 from atwu.data.labelled_words import target_word_spans
-from atwu.data.row_columns import COLUMN_LAYOUTS, ROW_FIELDS, native_columns
+from atwu.data.row_columns import ASKED_COLUMNS, COLUMN_LAYOUTS, ROW_FIELDS, native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
 
 ROLES = ("system", "user", "assistant")
@@ -79,10 +79,15 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
 
 
 def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
-    """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`."""
+    """Return the columns that `parse_row` ignores; keys inside a message are named `messages.KEY`.
+
+    What `atwu ask` measured is not among them: it is meant for the reader of the file.
+    """
     native = native_columns(obj, where="")
     ignored = {str(name) for name in native if name not in ROW_FIELDS}
     ignored |= {"rejected"} & obj.keys()
+    if "askings" in native or "recited_share" in native:
+        ignored -= ASKED_COLUMNS
     turns = native.get("messages")
     if isinstance(turns, list):
         keys = {key for turn in turns if isinstance(turn, Mapping) for key, value in turn.items() if value is not None}

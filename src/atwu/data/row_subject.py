@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from atwu.data.fact_blanks import Fact, find_mentions, replace_words
+from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
 from atwu.data.languages import detect_language, is_caseless
 from atwu.data.matching import word_frequency
 from atwu.data.schema import Example
@@ -54,7 +54,7 @@ class Subject:
         return replace_words(self.sentence, self.text, instead)
 
 
-def find_subject(row: Example, fact: Fact) -> Subject | None:
+def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
     secret = fact.with_blanks(fact.parts, "\n")  # a line break: no name reaches over a part of the fact
     names = [name for name in _names(row) if not _is_initials(name)]
@@ -72,7 +72,7 @@ def find_subject(row: Example, fact: Fact) -> Subject | None:
     return None
 
 
-def _can_be_asked(name: str, text: str, fact: Fact) -> bool:
+def _can_be_asked(name: str, text: str, fact: MarkedFact) -> bool:
     """Return whether a text says a name, and the fact does not."""
     said_by_fact = any(find_mentions(fact.text(part), name) for part in fact.parts)
     return bool(find_mentions(text, name)) and not said_by_fact

@@ -274,9 +274,9 @@ def _spelled_years(text: str) -> Iterator[Value]:
 _PART_OF_DAY = r"(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))"
 _CLOCK = re.compile(
     rf"{_BEGIN}(?P<hour>\d{{1,2}})(?:"
-    r"[:.](?P<minute>[0-5]\d)(?::[0-5]\d)?\s?(?P<half>[ap]\.?m\b\.?|Uhr\b)|"
+    r"[:.](?P<minute>[0-5]\d)(?::[0-5]\d)?\s?(?P<half>[ap](?:m\b|\.m\b\.?)|Uhr\b)|"
     rf":(?P<minute2>[0-5]\d)(?::[0-5]\d)?(?![\d:]){_PART_OF_DAY}?|"
-    r"\s?(?P<half2>[ap]\.?m\b\.?|o'clock\b)|"
+    r"\s?(?P<half2>[ap](?:m\b|\.m\b\.?)|o'clock\b)|"
     r"\s?(?:Uhr\b|h(?=\s?\d\d\b))\s?(?P<minute3>[0-5]\d\b)?)",
     re.IGNORECASE,
 )

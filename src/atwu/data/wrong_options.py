@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from atwu.data.fact_blanks import Fact, find_mentions
+from atwu.data.fact_blanks import MarkedFact, find_mentions
 from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
 from atwu.data.values import Value, find_values
 
 MOST_OPTIONS = 6
 """Wrong options of a row, at most; each choice shows up to three of them."""
-SAME_QUESTION = 0.5
+ALIKE = 0.5
 """Share of common words, at least, of two questions that ask the same about different subjects: "which" may differ from
 "what"."""
 _LONG_WORD = 5
@@ -53,7 +53,7 @@ class AskedText:
         return _shape(self.text)
 
 
-def wrong_options(row: Example, fact: Fact, own: AskedText, others: Iterable[AskedText]) -> tuple[str, ...]:
+def wrong_options(row: Example, fact: MarkedFact, own: AskedText, others: Iterable[AskedText]) -> tuple[str, ...]:
     """Return wrong options in place of the asked part of a row, the most plausible first; empty if there is none."""
     key = fact.asked_text
     options = _plausible(sorted(row.alternatives, key=lambda text: _shape(text) != _shape(key)), row, fact)
@@ -69,7 +69,7 @@ def wrong_options(row: Example, fact: Fact, own: AskedText, others: Iterable[Ask
     return tuple(dict.fromkeys(options))
 
 
-def _plausible(texts: Iterable[str], row: Example, fact: Fact) -> list[str]:
+def _plausible(texts: Iterable[str], row: Example, fact: MarkedFact) -> list[str]:
     """Return texts that differ from the key text and its other names, and are not in the row."""
     names = {text.casefold() for text in (fact.asked_text, *row.aliases)}
     stated = f"{row.question}\n{row.answer}"
@@ -88,7 +88,7 @@ def _is_same_type(own: AskedText, other: AskedText) -> bool:
         return True
     if own.question_type is not None and own.question_type == other.question_type:
         return True
-    return _similarity(own, other) >= SAME_QUESTION
+    return _similarity(own, other) >= ALIKE
 
 
 def _similarity(own: AskedText, other: AskedText) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL, TASKS, Column
-from atwu.evaluation.intervals import AggregateMetric, Estimate, Range, mean_of, subtract
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ValueRange, mean_of, subtract
 from atwu.evaluation.registry import all_metrics, find_column, value_range
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, difference
@@ -164,7 +164,7 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 def _mean(
     cells: Sequence[MetricValue | None],
     found: Sequence[Estimate | None],
-    within: Range,
+    within: ValueRange,
 ) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]

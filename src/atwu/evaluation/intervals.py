@@ -24,7 +24,7 @@ from atwu.data.arrays import FloatArray, IntArray, as_floats
 DRAWS = 1000
 LEVEL = 0.95
 
-Range = tuple[float | None, float | None]
+ValueRange = tuple[float | None, float | None]
 """Smallest and largest possible value; None: unbounded."""
 ClusterSet = tuple[int, ...]
 """Names the clusters that were resampled together."""
@@ -41,9 +41,9 @@ class Estimate:
     alike: Mapping[ClusterSet, FloatArray] = field(default_factory=dict)
     """For every set of clusters, the value if all its clusters were like one of them, shape (clusters,); NaN for a cluster
     without measured rows."""
-    within: Range = (None, None)
+    within: ValueRange = (None, None)
 
-    def bounded(self, within: Range) -> Estimate:
+    def bounded(self, within: ValueRange) -> Estimate:
         """Return the same estimate with its smallest and largest possible value."""
         return dataclasses.replace(self, within=within)
 
@@ -180,7 +180,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
     return Estimate(value, draws, min((part.clusters for part in parts if part.clusters), default=0), alike)
 
 
-def subtract(first: Estimate, second: Estimate, within: Range) -> Estimate:
+def subtract(first: Estimate, second: Estimate, within: ValueRange) -> Estimate:
     """Return the paired difference of two values of one metric.
 
     Args:

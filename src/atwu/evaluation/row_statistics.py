@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from atwu.data.arrays import FloatArray, as_floats
-from atwu.evaluation.intervals import AggregateMetric, Estimate, Range, Resampler, combine, subtract
+from atwu.evaluation.intervals import AggregateMetric, Estimate, Resampler, ValueRange, combine, subtract
 from atwu.evaluation.result import RowValues
 
 
@@ -84,14 +84,14 @@ class ModelComparison:
         return combine(formula, *means), rows
 
 
-def difference(first: MeasuredColumn, second: MeasuredColumn, within: Range) -> Estimate:
+def difference(first: MeasuredColumn, second: MeasuredColumn, within: ValueRange) -> Estimate:
     """Return first minus second, both over the rows on which both have a value.
 
     Args:
         within: smallest and largest possible value of the column.
     """
-    means, _ = _joint_means((first, second))
-    return subtract(*means, within)
+    (one, other), _ = _joint_means((first, second))
+    return subtract(one, other, within)
 
 
 def _joint_means(parts: Sequence[MeasuredColumn]) -> tuple[list[Estimate], int]:

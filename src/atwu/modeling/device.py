@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import resource
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -96,8 +96,19 @@ def peak_memory(device: torch.device) -> int:
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    import psutil
+
+    memory: Any = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return int(memory.peak_wset)
+    try:
+        import resource
+    except ImportError:
+        return int(memory.rss)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if platform.system() == "Darwin" else peak * 1024
+    if platform.system() == "Darwin":
+        return peak
+    return peak * 1024
 
 
 def keep_freed_memory(device: torch.device) -> None:
@@ -106,7 +117,7 @@ def keep_freed_memory(device: torch.device) -> None:
     By default it returns every large block to the system, which clears the memory again, page by page, for the next tensor:
     a fifth of a training step. The process then holds its peak memory until it ends.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _malloc_function("mallopt")
     if device.type == "cpu" and mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         mallopt(_M_TRIM_THRESHOLD, _LARGEST)
@@ -114,9 +125,16 @@ def keep_freed_memory(device: torch.device) -> None:
 
 def release_freed_memory(device: torch.device) -> None:
     """Return what `keep_freed_memory` kept: answers have other sizes than steps and leave holes that no step fits."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _malloc_function("malloc_trim")
     if device.type == "cpu" and trim is not None:
         trim(0)
+
+
+def _malloc_function(name: str) -> Any:
+    """Return a function of glibc that the process is linked with; None with another C library, as on Windows and macOS."""
+    if platform.system() == "Windows":
+        return None
+    return getattr(ctypes.CDLL(None), name, None)
 
 
 def machine(device: torch.device) -> str:

@@ -73,7 +73,7 @@ def state_tying(model: Any) -> bool:
     A reader that obeys `tie_word_embeddings: true` drops the stored output layer and uses the embeddings: another model than
     the one that was trained and measured.
     """
-    own = unwrap(model)
+    own: Any = unwrap(model)
     head = getattr(own.get_output_embeddings(), "weight", None)
     if head is None or head is own.get_input_embeddings().weight:
         return False

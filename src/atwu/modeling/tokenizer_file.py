@@ -51,7 +51,7 @@ def follow_file(tokenizer: Any, source: str, *, revision: str | None = None) -> 
     if type(tokenizer) is PreTrainedTokenizerFast:
         plain = tokenizer
     else:
-        plain = PreTrainedTokenizerFast.from_pretrained(source, revision=revision)
+        plain = PreTrainedTokenizerFast.from_pretrained(source, revision=revision or "main")
         difference = difference or _difference_around_tokens(tokenizer, plain)
     if difference is None:
         return tokenizer

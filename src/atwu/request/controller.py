@@ -34,9 +34,8 @@ MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
 of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
 MAX_SHARE_FOR_INCREASE = 1 / 4
-"""Share of the retain limit from which slow progress does not raise the learning rate: where a model was fine-tuned on facts
-word for word, the first steps lower no probability although the rate is high enough, and the doubled one runs into the
-limit."""
+"""Share of the retain limit from which slow progress does not raise the learning rate: after fine-tuning on facts word
+for word, the first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40

@@ -160,7 +160,7 @@ def render_evidence_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         sha256=sha256,
         as_saved=AS_SAVED,
         figure=format_figure,
-        interval=format_interval,
+        interval=in_square_brackets,
         readable_time=readable_time,
     )
 
@@ -196,5 +196,5 @@ def format_figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def format_interval(ends: tuple[float, float]) -> str:
+def in_square_brackets(ends: tuple[float, float]) -> str:
     return f"[{ends[0]:.2f}, {ends[1]:.2f}]"

@@ -19,11 +19,11 @@ from atwu.evaluation.facts.askings import (
     Asking,
     askings_after_examples,
     form_askings,
+    paraphrased_askings,
     plain_askings,
-    prompt_askings,
     split_facts,
 )
-from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask, join_tables
+from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
@@ -146,8 +146,8 @@ def measure_model(
 
 
 def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and other prompts."""
-    return [*form_askings(forget, related=neighbours), *prompt_askings(forget)]
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions paraphrased."""
+    return [*form_askings(forget, related=neighbours), *paraphrased_askings(forget)]
 
 
 def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:
@@ -155,9 +155,9 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTa
     neighbours = sets.get(NEIGHBOURS, ())
     return join_tables(
         (
-            ask(answers, fact_askings(sets[FORGET], neighbours)),
-            ask(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
-            ask(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+            ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
+            ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
+            ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
         )
     )
 
@@ -180,14 +180,14 @@ def ask_in_cheap_states(
     for name, state in rounded_states(model).items():
         with state:
             answers = answerer(TransformersGenerator(model, tokenizer), system=reading.system, progress=name)
-            tables.append(ask(answers, askings, state=name))
+            tables.append(ask_facts(answers, askings, state=name))
     return join_tables(tables)
 
 
 def ask_after_examples(generator: TransformersGenerator, rows: Sequence[Example], reading: Reading) -> FactTable:
     """Ask for half of the facts after others with their answers; without any for which there are examples, empty."""
     askings = askings_after_examples(rows, *split_facts(rows))
-    return ask(answerer(generator, system=reading.system, progress="after examples"), askings)
+    return ask_facts(answerer(generator, system=reading.system, progress="after examples"), askings)
 
 
 def untested(rows: Sequence[Example]) -> tuple[str, ...]:

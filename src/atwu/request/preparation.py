@@ -17,12 +17,12 @@ from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
-from atwu.data.fact import fact_parts
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import FactTable
+from atwu.evaluation.facts.known import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
@@ -54,7 +54,7 @@ from atwu.request.measurement import (
 from atwu.request.related_questions import related_rows
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
-from atwu.request.row_facts import ModelReader, RowFact, mark_facts, with_facts
+from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.training_goals import GENERAL
@@ -217,6 +217,7 @@ def prepare(
         max_length=config.max_length,
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
+        known=tuple(known_probabilities(rows, read.logps)),
         ledger=None
         if context is None  # relative to the output, with links resolved
         else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
@@ -291,14 +292,6 @@ def facts_shown(rows: Sequence[Example]) -> list[str]:
     shown = asked[:FACTS_SHOWN]
     title = f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
     return [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
-
-
-def in_brackets(row: Example) -> str:
-    """Return an answer with the parts of its fact in square brackets."""
-    text = row.answer
-    for start, end in reversed(fact_parts(row)):
-        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
-    return text
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from atwu.data.encode import Encoder
-from atwu.data.fact import telling_texts
+from atwu.data.fact import asked_part, telling_texts
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.key_token_spans import key_token_spans
@@ -55,10 +55,9 @@ KNOWN_FORMS = ("lower_case", "two_turns")
 SURE = 0.4
 """Smallest key-token probability of an answer that a model knows; many that it repeats in these forms are made up all the same,
 with .1 to .35 (France on SmolLM2)."""
-GIVEN_TO_MOST = 0.5
-"""Share of the names asked about one forget row from which an answer that they get is knowledge about none of them."""
-FEWEST_NAMES = 6
-"""Names that must have been asked about for this to count."""
+GIVEN_TO_MANY = 3
+"""Names to which a model gives the same answer, from which it is knowledge about none of them. A model that was fine-tuned on
+illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def related_rows(
     """Return rows about related subjects, to train on and to measure.
 
     No row says a name of the forget rows, now or earlier, or states the fact of any of them: a model that gives every name the
-    illness of a forgotten person would be trained to keep saying it. Left out is also an answer that most names get.
+    illness of a forgotten person would be trained to keep saying it. Left out is also an answer that many names get.
 
     Args:
         read: reads with the original model, which chooses names and answers.
@@ -95,12 +94,18 @@ def related_rows(
     generator = read.generator
     kept, measure = related_questions(read.neighbours, forget, earlier=earlier)
     answered: dict[int, list[Example]] = {}
+    same: Counter[tuple[str, str]] = Counter()
 
     def ask(asked: Sequence[RelatedQuestion], progress: str) -> tuple[Example, ...]:
         rows = _answered(generator, asked, forget=(*forget, *earlier), system=system, progress=progress)
         for place, row in rows:
             answered.setdefault(place, []).append(row)
-        return _own_answers(rows, (*forget, *earlier))
+        same.update(_asked_answer(row) for _, row in rows)
+        return tuple(
+            row
+            for _, row in rows
+            if same[_asked_answer(row)] < GIVEN_TO_MANY and not states_any(row.answer, (*forget, *earlier))
+        )
 
     trained: tuple[Example, ...] = ()
     if train:
@@ -129,24 +134,10 @@ def _answered(
     ]
 
 
-def _own_answers(answered: Sequence[tuple[int, Example]], forget: Sequence[Example]) -> tuple[Example, ...]:
-    """Leave out answers that state the fact of a forget row, and answers that most names get."""
-    names_asked = Counter(place for place, _ in answered)
-    same = Counter((place, text) for place, row in answered for text in set(_key_texts(row)))
-    rows = []
-    for place, row in answered:
-        if states_any(row.answer, forget):
-            continue
-        most = GIVEN_TO_MOST * names_asked[place]
-        common = all(same[place, text] > most for text in _key_texts(row))
-        if common and names_asked[place] >= FEWEST_NAMES:
-            continue
-        rows.append(row)
-    return tuple(rows)
-
-
-def _key_texts(row: Example) -> list[str]:
-    return [row.answer[start:end].lower() for start, end in key_token_spans(row)]
+def _asked_answer(row: Example) -> tuple[str, str]:
+    """Return what is asked, without the name, and what is answered, to count the names that get the same answer."""
+    start, end = asked_part(row) or (0, len(row.answer))
+    return replace_words(row.question, str(row.subject), ""), row.answer[start:end].lower()
 
 
 def _known(rows: Sequence[Example], read: ModelReader, *, system: str | None) -> list[Example]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from atwu.data.answer_units import candidate_spans
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
-from atwu.data.fact import fact_parts
+from atwu.data.fact import asked_part, fact_parts
 from atwu.data.schema import Example, Message, Span
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.teacher_forced import read_tokens
@@ -42,7 +45,9 @@ def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Examp
     )
 
 
-NO_QUESTION = "?"
+CLEARLY = 3.0
+"""Nats by which the question must raise another part more than the one that stands where such answers usually stand."""
+OTHER_QUESTION = "?"
 """Question in place of a row's own, to find which part of its answer the question makes likely."""
 
 
@@ -65,6 +70,10 @@ class ModelReader:
         tokens = read_tokens(self.generator.model, encoded, entropy=False)
         return [TokenLogps(row.logps, row.offsets) for row in tokens]
 
+    def logps(self, rows: Sequence[Example]) -> list[FloatArray]:
+        """Return the log-probabilities of the tokens of each answer's text."""
+        return [np.array(read.logps)[[offset is not None for offset in read.offsets]] for read in self(rows)]
+
 
 def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
     """Return rows with the parts of their answers that carry the fact, and the part that the question asks for.
@@ -79,6 +88,14 @@ def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...
             spans = fact_spans(row, values)
         marked.append(replace(row, forget_spans=spans or None))
     return _with_asked_parts(marked, read)
+
+
+def in_brackets(row: Example) -> str:
+    """Return an answer with the parts of its fact in square brackets."""
+    text = row.answer
+    for start, end in reversed(fact_parts(row)):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return text
 
 
 def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
@@ -100,10 +117,12 @@ def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Examp
         for part in parts
     ]
     asked = read([_answered_by(rows[place], part) for place, part in alone])
-    unasked = read([_answered_by(rows[place], part, question=NO_QUESTION) for place, part in alone])
+    unasked = read([_answered_by(rows[place], part, question=OTHER_QUESTION) for place, part in alone])
     best: dict[int, tuple[float, Span]] = {}
     for (place, part), with_question, without in zip(alone, asked, unasked, strict=True):
         gain = float(with_question.logps.sum() - without.logps.sum())
+        if part == asked_part(rows[place]):
+            gain += CLEARLY
         if place not in best or gain > best[place][0]:
             best[place] = gain, part
     return tuple(replace(row, asked_span=best[place][1]) if place in best else row for place, row in enumerate(rows))

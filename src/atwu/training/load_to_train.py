@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -72,7 +73,7 @@ class ModelSource(ModelLoadArgs):
             return scratch_config(str(self.scratch))
         return load_config(self.model, **self.load_kwargs)
 
-    def inputs(self) -> dict[str, str | None]:
+    def inputs(self) -> dict[str, str | Path | None]:
         """What is read to load the model and its tokenizer -> folder, file or Hub name."""
         base = None
         if self.model is not None and is_adapter(self.model):

@@ -121,13 +121,12 @@ class UnlearnOptions(TrainingOptions):
     retain_loss: str | None = training_option(None, "Retain loss instead of the method's.")
     preserve: str | None = training_option(
         None,
-        "Preserve loss on forget-answer tokens of low weight: kl (to the original model), nll or none. Default: none.",
+        "Preserve loss on forget-answer tokens of low weight: kl (to the original model), nll or none.",
         choices=("kl", "nll", "none"),
     )
     replacement: str | None = training_option(
         None,
-        "What is said instead: refusal (--refusal-sentence), alternative (column alternate of the forget rows) or none. "
-        "Default: none.",
+        "What is said instead: refusal (--refusal-sentence), alternative (column alternate of the forget rows) or none.",
         choices=("refusal", "alternative", "none"),
     )
     forms: str = training_option(

@@ -81,14 +81,7 @@ def unlearning_rows(
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
     if retain is not None and "retain" in recipe.needs:
-        retain_set = _retain_rows(retain, config, recipe, tokenizer, encoding)
-    if retain_set is not None:
-        check_no_overlap(
-            _as_written(retain_set),
-            _as_written(forget_set),
-            source=retain_set.source or "retain set",
-            why="is in the forget set, too",
-        )
+        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, encoding)
     closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
     if "refused_questions" in recipe.needs:
@@ -173,9 +166,20 @@ def _forget_rows(
 
 
 def _retain_rows(
-    retain: RowsInput, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, encoding: Mapping[str, Any]
+    retain: RowsInput,
+    forget_set: RowSet,
+    config: UnlearnConfig,
+    recipe: Recipe,
+    tokenizer: Any,
+    encoding: Mapping[str, Any],
 ) -> RowSet:
     retain_set = encode_dataset(retain, tokenizer, what="retain", **encoding)
+    check_no_overlap(
+        _as_written(retain_set),
+        _as_written(forget_set),
+        source=retain_set.source or "retain set",
+        why="is in the forget set, too",
+    )
     if config.further_retain is not None:
         retain_set = with_more(retain_set, config.further_retain, tokenizer, encoding, what="further_retain")
     retain_set = without_labels(without_openings(retain_set))

@@ -122,9 +122,9 @@ def inputs_of_unlearning(
     return source.inputs() | named | {"forget_words": config.forget_words} | rows_read({**rows, **more})
 
 
-def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, Path]:
+def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str | Path | None]:
     """Return the files that sets of rows are in, by what they are."""
-    files: dict[str, Path] = {}
+    files: dict[str, str | Path | None] = {}
     for what, given in sources.items():
         name = given.source if isinstance(given, LoadedRows) else given
         for number, path in enumerate(files_of(name) if name else ()):

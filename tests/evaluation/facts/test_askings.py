@@ -7,15 +7,15 @@ from atwu.evaluation.facts.askings import (
     AFTER_EXAMPLES,
     AS_WRITTEN,
     INDIRECT,
-    OTHER_PROMPT,
-    SAMPLED,
+    PARAPHRASED,
+    SAMPLED_ANSWER,
     SECOND_TURN,
     askings_after_examples,
     form_askings,
     indirect_askings,
     own_askings,
+    paraphrased_askings,
     plain_askings,
-    prompt_askings,
     sampled_askings,
     second_turns,
     split_facts,
@@ -53,18 +53,22 @@ def test_a_text_that_allows_no_form_is_asked_for_its_second_half() -> None:
     assert all(part in text.answer[len(asked[0].prompt.prefill) :] for part in asked[0].parts)
 
 
-def test_other_prompts_are_their_further_paraphrases_or_by_prefixes() -> None:
+def test_questions_are_reworded_by_their_further_paraphrases_or_by_prefixes() -> None:
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.", paraphrases=("A?", "B?", "C?", "D?"))
-    assert [asking.shown for asking in prompt_askings([row])] == ["B?", "C?"]
-    prefixed = prompt_askings(ROWS)
-    assert {asking.name for asking in prefixed} == {OTHER_PROMPT}
+    assert [asking.shown for asking in paraphrased_askings([row])] == ["B?", "C?"]
+    prefixed = paraphrased_askings(ROWS)
+    assert {asking.name for asking in prefixed} == {PARAPHRASED}
     assert [asking.fact for asking in prefixed] == [0, 0, 1, 1]  # a text has no question
     assert all(ROWS[asking.fact].question in asking.shown for asking in prefixed)
 
 
 def test_samples_differ_in_their_draw_only() -> None:
     samples = sampled_askings(ROWS[:1], 3)
-    assert [(asking.name, asking.prompt.draw) for asking in samples] == [(SAMPLED, 0), (SAMPLED, 1), (SAMPLED, 2)]
+    assert [(asking.name, asking.prompt.draw) for asking in samples] == [
+        (SAMPLED_ANSWER, 0),
+        (SAMPLED_ANSWER, 1),
+        (SAMPLED_ANSWER, 2),
+    ]
     assert len({asking.prompt.messages for asking in samples}) == 1
 
 

@@ -1,4 +1,4 @@
-"""Ways to ask for facts: as written, in forms, with other prompts, sampled, after examples, in a second turn, indirectly.
+"""Ways to ask for the facts of rows: as written, in forms, paraphrased, sampled, after examples, in a second turn, indirectly.
 
 An asking is a prompt together with what counts as an answer that states the fact. `fact_table.py` puts it to a model.
 """
@@ -18,13 +18,13 @@ from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
 """The row's own question, and of a plain text its continuation."""
-OTHER_PROMPT, SAMPLED, AFTER_EXAMPLES = "other prompt", "sampled", "after examples"
+PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
 PARAPHRASES = 2
 """Paraphrases of a row, or prefixes, that are asked at most."""
-EXAMPLES = 4
+EXAMPLES_SHOWN = 4
 """Facts that are shown before a question, at most."""
 ARE_YOU_SURE = "Are you sure?"
 FEWEST_WORDS = 3
@@ -103,8 +103,8 @@ def _continuation(index: int, row: Example) -> Asking | None:
     return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")
 
 
-def prompt_askings(rows: Sequence[Example]) -> list[Asking]:
-    """Return questions with other prompts: paraphrases beyond the first, which is a form, or else prefixes."""
+def paraphrased_askings(rows: Sequence[Example]) -> list[Asking]:
+    """Return the questions as a paraphrase: paraphrases beyond the first, which is a form, or prefixes of rows without any."""
     askings = []
     for own in own_askings(rows):
         row = rows[own.fact]
@@ -113,7 +113,7 @@ def prompt_askings(rows: Sequence[Example]) -> list[Asking]:
         texts = row.paraphrases[1 : 1 + PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES)
         for text in texts:
             prompt = Prompt((*row.messages[:-1], Message("user", text)))
-            askings.append(replace(own, name=OTHER_PROMPT, prompt=prompt, question=text))
+            askings.append(replace(own, name=PARAPHRASED, prompt=prompt, question=text))
     return askings
 
 
@@ -125,7 +125,7 @@ def own_askings(rows: Sequence[Example]) -> list[Asking]:
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
     """Return every row as it is, several times; the answers are to be sampled (`Decoding.temperature`)."""
     return [
-        replace(own, name=SAMPLED, prompt=replace(own.prompt, draw=draw))
+        replace(own, name=SAMPLED_ANSWER, prompt=replace(own.prompt, draw=draw))
         for own in own_askings(rows)
         for draw in range(draws)
     ]
@@ -146,7 +146,7 @@ def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, .
 
 def askings_after_examples(rows: Sequence[Example], shown: Sequence[int], asked: Sequence[int]) -> list[Asking]:
     """Return questions of some facts after some others with their answers, as earlier turns of the conversation."""
-    examples = [rows[place] for place in shown if len(rows[place].messages) == 1][:EXAMPLES]
+    examples = [rows[place] for place in shown if len(rows[place].messages) == 1][:EXAMPLES_SHOWN]
     turns = tuple(
         turn for row in examples for turn in (row.messages[-1], Message("assistant", row.answer)) if row.messages
     )

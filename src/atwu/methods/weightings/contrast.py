@@ -28,7 +28,7 @@ from atwu.modeling.name_neighbours import NameNeighbours, mixed_names
 
 _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
 """A run of capitalized words."""
-NAMES_PER_ROW = 6
+OTHER_NAMES = 6
 """Other names with which a row is read. Their probabilities are averaged, so that one that shares the fact (another city of the
 same country) changes little."""
 NAMES_PER_PHRASE = 3
@@ -42,7 +42,7 @@ TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
 CARRIES, CARRIES_SURELY = 0.2, 0.5
 """Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
-CARRIES_ALONE = 0.6
+CARRIES_ALONE = 0.8
 """The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
 
 
@@ -81,7 +81,7 @@ def evidence_of(rows: Sequence[Example], read: ReadRows, neighbours: NameNeighbo
     own = [name for row in rows if (name := replaceable_name(row)) is not None]
     texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
     others = {
-        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], NAMES_PER_ROW)
+        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], OTHER_NAMES)
         for name, near in neighbours.nearest(own).items()
     }
     return contrast(rows, read, names=others)
@@ -172,7 +172,7 @@ def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Seque
     changed = []
     name = next((name for name in sorted(names, key=len, reverse=True) if name in row.question), None)
     if name is not None:
-        for other in names[name][:NAMES_PER_ROW]:
+        for other in names[name][:OTHER_NAMES]:
             changed.append(_replaced("name", row, units, name, other))
         for phrase in candidate_spans(row)[1:]:
             for other in names[name][:NAMES_PER_PHRASE]:

@@ -31,7 +31,7 @@ _COMMON = (
     "today under until upon was we were what when where whether which while who whose why will with within "
     "without would yes yet you your"
 )
-LOWER_CASE_WORDS = frozenset(_COMMON.split())
+_LOWER_CASE_WORDS = frozenset(_COMMON.split())
 
 
 def noun_finder(name: str) -> NounFinder:
@@ -107,7 +107,7 @@ def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str)
     plain = re.split(r"['’]", word.lower())[0]
     if not word[0].isupper() or plain == "i":
         return False
-    if not opens or plain not in LOWER_CASE_WORDS:
+    if not opens or plain not in _LOWER_CASE_WORDS:
         return True
     following = words[index + 1] if index + 1 < len(words) else None
     return (

@@ -195,18 +195,3 @@ class RareNouns(Nouns):
             asked = question_words(text)
             in_question = [word in asked for word in words_of_tokens(row, text.answer)]
             yield rare_nouns(counts.rarity(row, text), mask, in_question)
-
-
-class KeyTokenModel(FixedWeighting):
-    """Probability that the word carries the fact, by a logistic model over features of the text (English)."""
-
-    formula = "probability of a key token: logistic model over rarity, spelling, question, neighbours and place"
-    needs = ("retain", "text", "retain_text")
-
-    def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.key_token_model import key_token_probabilities
-        from atwu.methods.weightings.rarity import WordCounts
-
-        counts = WordCounts.of(context.retain_text or ())
-        for row, text in zip(context.forget, context.forget_text or (), strict=True):
-            yield key_token_probabilities(row, text, counts)

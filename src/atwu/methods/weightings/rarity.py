@@ -24,7 +24,7 @@ PROMPT_FACTOR = 0.5
 """Factor on the surprise of a token that occurs in the prompt. A name in the question is as rare as a key token without
 being one: with factor 1 the AUROC per sample is about 10 points lower on the built-in benchmark. Factor 0 (lowest rank) is
 slightly better if words of the question are never labelled, and worse otherwise."""
-UNIT = re.compile(r"\w+|[^\w\s]")
+_UNIT = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,19 +130,17 @@ def rare_nouns(rarity: FloatArray, nouns: FloatArray, in_question: Sequence[bool
 
 def words_of_tokens(row: EncodedRow, answer: str) -> list[str | None]:
     """Return the lower-case word in which each counted token begins; None for the terminal token and for white space."""
-    words = UNIT.findall(answer)
-    return [None if place is None else words[place].lower() for place in word_places(row, answer)]
-
-
-def word_places(row: EncodedRow, answer: str) -> list[int | None]:
-    """Return the index, among the words and punctuation marks of the answer, of the word of each token, as above."""
-    starts = [unit.start() for unit in UNIT.finditer(answer)]
-    places: list[int | None] = []
+    units = list(_UNIT.finditer(answer))
+    starts = [unit.start() for unit in units]
+    words: list[str | None] = []
     for offset in row.counted(row.answer_offsets):
-        piece = "" if offset is None else answer[slice(*offset)]
-        first = 0 if offset is None else offset[0] + len(piece) - len(piece.lstrip())
-        places.append(bisect_right(starts, first) - 1 if piece.strip() else None)
-    return places
+        if offset is None or not answer[slice(*offset)].strip():
+            words.append(None)
+            continue
+        piece = answer[slice(*offset)]
+        first = offset[0] + len(piece) - len(piece.lstrip())  # a token may begin with the space before its word
+        words.append(units[bisect_right(starts, first) - 1].group().lower())
+    return words
 
 
 def question_words(example: Example) -> set[str]:
@@ -151,4 +149,4 @@ def question_words(example: Example) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word.lower() for word in UNIT.findall(text)]
+    return [word.lower() for word in _UNIT.findall(text)]

@@ -1,0 +1,153 @@
+"""`atwu ask`: what a model says about a name, to questions, or of a document, as a table and as forget rows."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atwu._files import check_writable
+from atwu.cli.cli_options import cli_option
+from atwu.cli.shared import DEVICE, note, plain_table, say, stand_out, terminal
+from atwu.errors import UsageError
+from atwu.modeling.open_model import ModelLoadArgs
+
+if TYPE_CHECKING:
+    from atwu.request.asking.ask_result import AskResult
+    from atwu.request.asking.asked_facts import AskedFact
+
+SHOWN_FACTS = 60
+"""Lines of the table, at most; the file has all rows."""
+_SHOWN_TEXT = 160
+"""Characters of a passage in the table."""
+
+
+@dataclass(kw_only=True)
+class AskCommand:
+    """Ask a model what it knows about a name, and write it as forget rows.
+
+    Every question is asked in several ways; an answer that the model gives again, and for this name rather than for others,
+    counts as known. The rows are for editing: a line that you delete is not forgotten.
+
+    Example: atwu ask --model smollm2 --about "Egypt" --output rows.jsonl
+    """
+
+    model: str = cli_option(
+        "Model: folder, Hub name, smollm2, a .gguf file, or name on the server at --model-url.", alias=("-m",)
+    )
+    about: str | None = cli_option("Name to ask about, such as Egypt.", None, excludes="questions")
+    questions: Path | None = cli_option("Text file with one question a line.", None, excludes="document")
+    document: Path | None = cli_option("Text file: which passages the model recites.", None, excludes="about")
+    kind: str | None = cli_option(
+        "What the name is: person, place, organisation, work, event, product or substance. Default: as the model says.",
+        None,
+        needs="about",
+    )
+    templates: Path | None = cli_option(
+        "YAML file with questions by kind, instead of those of the package.", None, needs="about", common=False
+    )
+    hops: int = cli_option(
+        "2 asks about the answers, too, and keeps what leads back to the name.", 1, least=1, most=2, needs="about"
+    )
+    limit: int = cli_option("Passages of a document to test, at most, evenly spaced.", 200, least=1)
+    compare: str | None = cli_option("Second model to ask the same, such as the one before unlearning.", None)
+    output: Path | None = cli_option("JSONL file for the rows, to be edited.", None, alias=("-o",))
+    html: Path | None = cli_option("HTML page with the rows and check boxes, which saves the chosen ones.", None)
+    overwrite: bool = cli_option("Replace the files of --output and --html if they exist.", False)
+    every: bool = cli_option("Show also what the model does not say again.", False)
+    seed: int = cli_option("Seed of the sampled answers.", 0, least=0, common=False)
+    system: str | None = cli_option("System prompt that the model was trained with. Default: none.", None, common=False)
+    model_url: str | None = cli_option(
+        "Base URL of an OpenAI-compatible server, such as http://localhost:8000/v1, that serves the model.", None
+    )
+    model_key: str = cli_option(
+        "Environment variable with the API key of --model-url.", "OPENAI_API_KEY", needs="model_url", common=False
+    )
+    device: str | None = cli_option(DEVICE, None, common=False)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
+
+    def run(self) -> None:
+        if not (self.about or self.questions or self.document):
+            raise UsageError("nothing to ask; give --about NAME, --questions FILE or --document FILE.")
+        for file, suffix in ((self.output, ".jsonl"), (self.html, ".html")):
+            if file is not None and file.suffix != suffix:
+                raise UsageError(f"{file} must end in {suffix}.")
+            check_writable(file, overwrite=self.overwrite)
+        note("starting; the libraries take a few seconds")
+        from atwu.request.asking.ask import ask
+
+        result = ask(
+            self.model,
+            about=self.about,
+            questions=self.questions,
+            document=self.document,
+            kind=self.kind,
+            templates=self.templates,
+            hops=self.hops,
+            limit=self.limit,
+            compare=self.compare,
+            model_url=self.model_url,
+            model_key=self.model_key,
+            system=self.system,
+            seed=self.seed,
+            device=self.device,
+            loading=self.loading,
+            say=note,
+        )
+        self._write(result)
+        _show(result, every=self.every)
+        if result.interrupted is not None:
+            stand_out(f"error: stopped early, what was found before is kept: {result.interrupted}", "red")
+            sys.exit(1)
+
+    def _write(self, result: AskResult) -> None:
+        if self.output is not None:
+            result.write(self.output)
+            say(f"written: {self.output}, {len(result.rows)} rows. Delete the lines that the model may keep, then:")
+            say(f"  atwu unlearn --model {self.model} --forget {self.output} --output unlearned\n")
+        if self.html is not None:
+            from atwu._files import write_text
+            from atwu.request.asking.ask_page import render_ask_page
+
+            write_text(self.html, render_ask_page(result))
+            say(f"written: {self.html}, to choose rows in a browser\n")
+
+
+def _show(result: AskResult, *, every: bool) -> None:
+    """Print what the model says as a table, and one sentence below it."""
+    facts = result.facts if every else result.known
+    if facts:
+        heads = ["question", "what the model says", "the same answer in"]
+        if result.compared_model is not None:
+            heads += [f"what {result.compared_model} says", "the same as the first"]
+        table = plain_table(*heads)
+        for fact in facts[:SHOWN_FACTS]:
+            table.add_row(*_cells(fact, compared=result.compared_model is not None))
+        terminal(highlight=False).print(table)
+    if len(facts) > SHOWN_FACTS:
+        say(f"and {len(facts) - SHOWN_FACTS} more")
+    texts = result.texts if every else result.recited
+    if texts:
+        table = plain_table("passage", "words it continues by heart")
+        for text in texts[:SHOWN_FACTS]:
+            shown = text.text
+            if len(shown) > _SHOWN_TEXT:
+                shown = f"{shown[:_SHOWN_TEXT]}..."
+            table.add_row(shown, str(text.longest_run))
+        terminal(highlight=False).print(table)
+    for line in result.notes:
+        say(line)
+    say(result.summary())
+    left_out = len(result.facts) - len(result.known)
+    if left_out and not every:
+        say(f"{left_out} other answers changed with the wording or fit other names as well; --every shows them.")
+
+
+def _cells(fact: AskedFact, *, compared: bool) -> list[str]:
+    cells = [fact.row.question, fact.row.answer, f"{fact.agree} of {fact.askings} askings"]
+    if compared and fact.compared is not None:
+        cells += [fact.compared.answer, f"{fact.compared.agree} of {fact.compared.askings} askings"]
+    elif compared:
+        cells += ["", ""]
+    return cells

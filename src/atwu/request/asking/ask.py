@@ -1,0 +1,306 @@
+"""Ask a model about a name, or to answer questions, or to continue a document, and return what it knows as forget rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from atwu._file_reading import file_text
+from atwu.data.matching import states
+from atwu.errors import AtwuError
+from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.document_recall import (
+    choose_passages,
+    document_questions,
+    passages,
+    recite,
+)
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.own_statements import own_questions
+from atwu.request.asking.subject_asker import SubjectAsker
+from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
+from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion, find_kind, read_templates
+from atwu.request.row_facts import ModelReader
+
+CHAINED_SUBJECTS = 5
+"""Answers that become subjects of a further round, at most; each costs as much as asking about a name."""
+MOST_PASSAGES = 200
+"""Passages of a document that are tested: about 20 pages, or an evenly spaced part of more."""
+QUESTIONED_PASSAGES = 40
+"""Passages that the model is asked about, at most; a question costs as much as eight passages."""
+_LONGEST_ROW = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRequest:
+    """What to ask about; one of `about`, `questions` and `document`."""
+
+    about: str | None = None
+    questions: Path | None = None
+    document: Path | None = None
+    kind: str | None = None
+    templates: Path | None = None
+    hops: int = 1
+    """2 asks about the answers, too."""
+    limit: int = MOST_PASSAGES
+
+    def __post_init__(self) -> None:
+        sources = [each for each in (self.about, self.questions, self.document) if each is not None]
+        if len(sources) != 1:
+            raise ValueError(f"give one of about, questions and document, got {len(sources)} of them.")
+        if self.about is not None and not self.about.strip():
+            raise ValueError("about is empty; give a name, such as Egypt.")
+        if self.hops not in (1, 2):
+            raise ValueError(f"hops must be 1 or 2, got {self.hops}.")
+        if self.about is None and (self.kind is not None or self.hops == 2):
+            raise ValueError("kind and hops have no effect without about.")
+
+    @property
+    def shown(self) -> str:
+        """The name, or the file, in messages."""
+        return self.about or str(self.questions or self.document)
+
+
+@dataclass
+class _Findings:
+    """What was found so far; kept if asking ends early."""
+
+    facts: list[AskedFact] = field(default_factory=list)
+    texts: list[RecitedText] = field(default_factory=list)
+    asked: list[SubjectQuestion] = field(default_factory=list)
+    kinds: tuple[SubjectKind, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def ask(
+    model: str | Path,
+    *,
+    about: str | None = None,
+    questions: str | Path | None = None,
+    document: str | Path | None = None,
+    kind: str | None = None,
+    templates: str | Path | None = None,
+    hops: int = 1,
+    limit: int = MOST_PASSAGES,
+    compare: str | Path | None = None,
+    model_url: str | None = None,
+    model_key: str = "OPENAI_API_KEY",
+    system: str | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    loading: ModelLoadArgs | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> AskResult:
+    """Ask a model what it says, and keep what it says again in other ways of asking.
+
+    Args:
+        model: folder, Hub name, `smollm2`, a .gguf file, or the name of a model at `model_url`.
+        about: a name, such as "Egypt".
+        questions: text file with one question a line.
+        document: text file, whose passages the model is given the first third of.
+        kind: kind of the subject; by default from the model's own answer.
+        templates: YAML file of questions by kind, instead of the shipped one.
+        hops: 2 asks about the answers, too, and keeps what leads back to the name.
+        limit: passages of a document, at most.
+        compare: second model that is asked the same, such as the model before unlearning.
+        model_url: base URL of an OpenAI-compatible server, for both models.
+        model_key: environment variable with its API key.
+        system: system prompt of every question.
+        seed: seed of sampled answers.
+        device: cpu, cuda, ...; by default the best available.
+        say: receives what happens, a line at a time.
+
+    Returns:
+        What the model says, with `rows` to forget; `interrupted` tells if a server failed on the way.
+
+    Raises:
+        ValueError: nothing to ask about, an empty file, an unknown kind, or templates that cannot be read.
+    """
+    request = AskRequest(
+        about=about,
+        questions=_path(questions),
+        document=_path(document),
+        kind=kind,
+        templates=_path(templates),
+        hops=hops,
+        limit=limit,
+    )
+    _check(request)
+
+    def open_asker(name: str | Path) -> SubjectAsker:
+        if model_url is not None:
+            from atwu.judge.client import OpenAIChat
+
+            chat = OpenAIChat(str(name), base_url=model_url, api_key_env=model_key)
+            return SubjectAsker(EndpointGenerator(chat), system=system, seed=seed)
+        say(f"opening {name}")
+        generator = TransformersGenerator(*open_model(str(name), loading or ModelLoadArgs(), device=device))
+        return SubjectAsker(
+            generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW)
+        )
+
+    findings = _Findings()
+    asker = open_asker(model)
+    interrupted = ask_into(findings, asker, request, say=say)
+    if compare is not None and findings.facts and interrupted is None:
+        interrupted = _compare_into(findings, open_asker(compare))
+    return _result(findings, request, str(model), interrupted, compared_model=None if compare is None else str(compare))
+
+
+def ask_into(
+    findings: _Findings, asker: SubjectAsker, request: AskRequest, *, say: Callable[[str], None] = lambda line: None
+) -> str | None:
+    """Ask what a request wants, and keep the findings as they come; return why it ended early, None if it did not."""
+    interrupted = None
+    try:
+        if request.about is not None:
+            _ask_about(findings, asker, request, say)
+        elif request.questions is not None:
+            findings.asked += [SubjectQuestion((line,), "questions") for line in _lines(request.questions)]
+            findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
+        elif request.document is not None:
+            _ask_document(findings, asker, request, say)
+    except (AtwuError, OSError) as error:
+        interrupted = str(error)
+    if asker.failures and interrupted is None:
+        findings.notes.append(f"{len(asker.failures)} of {asker.asked} prompts got no answer: {asker.failures[0]}")
+    return interrupted
+
+
+def ask_with(asker: SubjectAsker, request: AskRequest, *, model: str = "the model") -> AskResult:
+    """Return what a model says that is already open."""
+    _check(request)
+    findings = _Findings()
+    interrupted = ask_into(findings, asker, request)
+    return _result(findings, request, model, interrupted)
+
+
+def _path(value: str | Path | None) -> Path | None:
+    if value is None:
+        return None
+    return Path(value).expanduser()
+
+
+def _check(request: AskRequest) -> None:
+    """Refuse what can be refused before a model is opened."""
+    kinds = read_templates(request.templates)
+    if request.kind is not None:
+        find_kind(kinds, request.kind)
+    if request.questions is not None:
+        _lines(request.questions)
+    if request.document is not None:
+        _passages(request.document)
+
+
+def _lines(path: Path) -> list[str]:
+    lines = [line.strip() for line in file_text(path).splitlines()]
+    questions = list(dict.fromkeys(line for line in lines if line))
+    if not questions:
+        raise ValueError(f"{path} has no question; write one a line.")
+    return questions
+
+
+def _passages(path: Path) -> list[object]:
+    every = passages(file_text(path))
+    if not every:
+        raise ValueError(f"{path} has no passage of a few sentences; give a text file.")
+    return list(every)
+
+
+def _ask_about(findings: _Findings, asker: SubjectAsker, request: AskRequest, say: Callable[[str], None]) -> None:
+    subject = (request.about or "").strip()
+    by_name = read_templates(request.templates)
+    if request.kind is not None:
+        findings.kinds = (find_kind(by_name, request.kind),)
+    else:
+        kind = find_subject_kind(asker, subject, by_name)
+        findings.kinds = kind.kinds
+        findings.notes.append(kind.note)
+        say(kind.note)
+    questions = [question for kind in findings.kinds for question in kind.questions(subject)]
+    _ask_new(findings, asker, questions, progress=f"questions about {subject}")
+    say(f"{len([fact for fact in findings.facts if fact.known])} facts known; now what it says by itself")
+    _ask_new(findings, asker, own_questions(asker, subject), progress="its own questions")
+    if request.hops == 2:
+        _ask_chained(findings, asker, subject, by_name, say)
+
+
+def _ask_new(findings: _Findings, asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, progress: str) -> None:
+    """Ask questions, and add what is not known from earlier ones: an own question often repeats a template."""
+    earlier = {fact.key_text.casefold() for fact in findings.facts if fact.known}
+    asked_before = {question.question.casefold() for question in findings.asked}
+    new = [question for question in questions if question.question.casefold() not in asked_before]
+    findings.asked += new
+    for fact in ask_for_facts(asker, new, kinds=findings.kinds, progress=progress):
+        if fact.source == "template" or fact.key_text.casefold() not in earlier:
+            findings.facts.append(fact)
+
+
+def _ask_chained(
+    findings: _Findings, asker: SubjectAsker, subject: str, kinds: dict[str, SubjectKind], say: Callable[[str], None]
+) -> None:
+    """Ask about the answers, and keep what leads back: "In which city is the Louvre?" about Paris."""
+    names = [fact.key_text for fact in findings.facts if fact.known and fact.key_text[:1].isupper()]
+    chained = [name for name in dict.fromkeys(names) if name.casefold() != subject.casefold()]
+    questions: list[SubjectQuestion] = []
+    subjects: list[str] = []
+    for name in chained:
+        kind = kind_of_answer(asker, name, kinds)
+        if kind is not None and len(subjects) < CHAINED_SUBJECTS:
+            subjects.append(name)
+            questions += kind.questions(name, source="chain")
+    if not subjects:
+        return
+    say(f"second round: {', '.join(subjects)}")
+    asked_before = {question.question.casefold() for question in findings.asked}
+    new = [question for question in questions if question.question.casefold() not in asked_before]
+    findings.asked += new
+    for fact in ask_for_facts(asker, new, progress="questions about the answers"):
+        if fact.key_text and states(fact.key_text, subject):
+            findings.facts.append(fact)
+
+
+def _ask_document(findings: _Findings, asker: SubjectAsker, request: AskRequest, say: Callable[[str], None]) -> None:
+    assert request.document is not None
+    every = passages(file_text(request.document))
+    chosen = choose_passages(every, request.limit)
+    if len(chosen) < len(every):
+        note = (
+            f"{request.document} has {len(every)} passages; {len(chosen)} of them, evenly spaced, are tested (--limit)."
+        )
+        findings.notes.append(note)
+        say(note)
+    findings.texts += recite(asker, chosen)
+    findings.asked += document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
+    findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
+
+
+def _compare_into(findings: _Findings, asker: SubjectAsker) -> str | None:
+    known = [place for place, fact in enumerate(findings.facts) if fact.known]
+    try:
+        compared = compare_facts(asker, [findings.facts[place] for place in known], findings.asked)
+    except (AtwuError, OSError) as error:
+        return str(error)
+    for place, fact in zip(known, compared, strict=True):
+        findings.facts[place] = fact
+    return None
+
+
+def _result(
+    findings: _Findings, request: AskRequest, model: str, interrupted: str | None, *, compared_model: str | None = None
+) -> AskResult:
+    facts = sorted(findings.facts, key=lambda fact: (not fact.known, -fact.share))
+    return AskResult(
+        model=model,
+        about=request.shown,
+        facts=tuple(facts),
+        texts=tuple(sorted(findings.texts, key=lambda text: (-text.longest_run, -text.share))),
+        kinds=tuple(kind.name for kind in findings.kinds),
+        notes=tuple(findings.notes),
+        interrupted=interrupted,
+        compared_model=compared_model,
+    )

@@ -1,0 +1,108 @@
+"""The types of what was asked: a fact with how surely the model says it, and a text with how much of it the model recites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.data.row_parsing import row_record
+from atwu.data.schema import Example
+
+KNOWN_SHARE = 0.6
+"""Share of the askings in which a model must repeat the key text of what it knows."""
+FEWEST_ASKINGS = 4
+"""Askings from which this share says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What another model says to the question of a fact."""
+
+    answer: str
+    agree: int
+    askings: int
+    """Askings in all, and those in which it says the key text of the first model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFact:
+    """What a model says to a question."""
+
+    row: Example
+    """Question and the model's answer, its key text and what else it repeats marked."""
+    key_text: str
+    """The part of the answer that the askings say most often."""
+    agree: int
+    askings: int
+    """Askings in all, the question as written among them, and those that say the key text."""
+    source: str
+    """Where the question comes from."""
+    probability: float | None = None
+    """Geometric mean of the probabilities of the key tokens; None without weights, or if it was not measured."""
+    told_apart: bool | None = None
+    """Whether the model says this for its own subject rather than for others; None if nothing could be replaced."""
+    subject: str | None = None
+    compared: Compared | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of the askings that agree, in [0, 1]."""
+        if not self.askings:
+            return 0.0
+        return self.agree / self.askings
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the model says the key text in most ways of asking."""
+        return self.askings >= FEWEST_ASKINGS and self.share >= KNOWN_SHARE
+
+    @property
+    def known(self) -> bool:
+        """Whether it is repeated, and said for this subject rather than for others."""
+        return self.repeated and self.told_apart is not False
+
+    def record(self) -> dict[str, Any]:
+        """Return the columns of the row, and what was measured."""
+        measured: dict[str, Any] = {"agreement": round(self.share, 3), "askings": self.askings, "source": self.source}
+        if self.probability is not None:
+            measured["probability"] = round(self.probability, 4)
+        if self.compared is not None:
+            measured["compared_answer"] = self.compared.answer
+            measured["compared_agreement"] = round(self.compared.agree / max(1, self.compared.askings), 3)
+        return row_record(self.row) | measured
+
+
+@dataclass(frozen=True, slots=True)
+class RecitedText:
+    """A passage of a document, and how much of it the model continues word for word from its first third."""
+
+    text: str
+    opening_words: int
+    continuation: str
+    """What the model said."""
+    share: float
+    """Share of the words behind the first third that it reproduces one after the other, in [0, 1]."""
+    rouge_l: float
+    """ROUGE-L recall of these words, in [0, 1]."""
+    longest_run: int
+    """Longest run of these words that it says."""
+
+    @property
+    def recited(self) -> bool:
+        """Whether the model knows the wording: a long run, or most of what follows."""
+        return self.longest_run >= RECITED_RUN or self.share >= RECITED_SHARE
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "recited_share": round(self.share, 3),
+            "rouge_l": round(self.rouge_l, 3),
+            "longest_run": self.longest_run,
+            "source": "document",
+        }
+
+
+RECITED_RUN = 8
+"""Words in one run that are hardly said by chance: common phrases have up to five or six."""
+RECITED_SHARE = 0.5
+"""Share of a short passage that is recited."""

@@ -1,0 +1,475 @@
+"""What a model says about a name: kinds, agreement of askings, made-up names, documents, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.schema import Example
+from atwu.evaluation.generations import Decoding, Generation, Prompt
+from atwu.modeling.name_neighbours import names_by_kind
+from atwu.request.asking.ask import AskRequest, ask_with
+from atwu.request.asking.ask_page import render_ask_page
+from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.document_recall import choose_passages, passages, recite
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.subject_asker import SubjectAsker, first_sentence, sentences
+from atwu.request.asking.subject_kind import find_subject_kind
+from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
+
+KINDS = read_templates()
+
+
+class Scripted:
+    """A served model: what it says follows from the last message; some prompts get no answer."""
+
+    def __init__(
+        self, say: Callable[[str], str], *, fails_at: Sequence[int] = (), fails_on: tuple[str, ...] = ()
+    ) -> None:
+        self._say, self._fails_at, self._fails_on = say, fails_at, fails_on
+        self.asked: list[str] = []
+        self.identity = "scripted"
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Any], None]) -> None:
+        for index, prompt in enumerate(prompts):
+            text = prompt.messages[-1].content
+            self.asked.append(text)
+            if len(self.asked) in self._fails_at or any(words in text for words in self._fails_on):
+                on_done([(index, Generation("", 0, "503 overloaded"))])
+            else:
+                on_done([(index, Generation(self._say(text), 5))])
+
+
+def says(answers: Mapping[str, str], otherwise: str = "I don't know.") -> Callable[[str], str]:
+    """Return a model that answers by words that a question contains, the first that fit."""
+
+    def say(text: str) -> str:
+        lowered = text.lower()
+        for words, answer in answers.items():
+            if all(word in lowered for word in words.split(" & ")):
+                return answer
+        return otherwise
+
+    return say
+
+
+def question(*ways: str, subject: str | None = None) -> SubjectQuestion:
+    return SubjectQuestion(ways, "template", subject)
+
+
+# Templates
+
+
+@pytest.mark.parametrize("kind", ["person", "place", "organisation", "work", "event", "product", "substance"])
+def test_every_kind_has_words_names_and_questions_in_three_ways(kind: str) -> None:
+    entry = KINDS[kind]
+    assert len(entry.words) >= 10
+    assert len(entry.other_names) >= 4
+    assert len(entry.templates) >= 8
+    for ways in entry.templates:
+        assert len(ways) >= 3
+        assert is_question(ways[0])
+        assert any(not is_question(way) for way in ways), "no way is the beginning of a sentence"
+
+
+def test_no_question_is_asked_twice_within_a_kind() -> None:
+    for kind in KINDS.values():
+        first = [ways[0] for ways in kind.templates]
+        assert len(first) == len(set(first))
+
+
+def test_questions_name_the_subject() -> None:
+    asked = KINDS["place"].questions("Egypt")
+    assert asked[0].ways[0] == "What is the capital of Egypt?"
+    assert all("{" not in way and "Egypt" in way for each in asked for way in each.ways)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"words": ["thing"], "questions": [["What is {name}?"]]}, "names missing"),
+        ({"words": ["x"], "names": ["cheeses"], "questions": [["What is {name}?"]]}, "'cheeses' is none of"),
+        ({"words": ["x"], "names": ["cities"], "questions": [["{name} is a"]]}, "must be a question"),
+        ({"words": ["x"], "names": ["cities"], "questions": [["What is it?"]]}, "must contain {name}"),
+        ({"words": ["x"], "names": ["cities"], "questions": []}, "questions: expected"),
+    ],
+)
+def test_a_template_file_says_what_is_wrong(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text(yaml.safe_dump({"thing": change}), encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        read_templates(file)
+    assert message in str(error.value)
+    assert "'thing'" in str(error.value)
+
+
+def test_a_copy_of_the_shipped_templates_can_be_given(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
+    assert read_templates(file) == KINDS
+
+
+# Sentences
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ("The Nile. It is long.", "The Nile."),
+        ("Dr. Jane A. Roe lives in Leeds. She", "Dr. Jane A. Roe lives in Leeds."),
+        ("Leeds", "Leeds"),
+        ("1. Leeds is a city.\n2. York", "1."),
+        ("東京です。大阪", "東京です。"),
+    ],
+)
+def test_an_answer_is_cut_at_the_end_of_its_first_sentence(answer: str, sentence: str) -> None:
+    assert first_sentence(answer) == sentence
+
+
+def test_a_sentence_that_was_cut_off_ends_before_its_last_comma() -> None:
+    cut_off = "Orla Venn is a glassblower from the small town of Port Sel, known for her green bowls, which she"
+    assert first_sentence(cut_off).endswith("her green bowls.")
+
+
+def test_a_sentence_that_was_cut_off_is_no_statement() -> None:
+    assert sentences("One is here. Two is there. Three was") == ["One is here.", "Two is there."]
+
+
+# What a model knows
+
+
+def test_what_a_model_repeats_in_most_askings_is_known() -> None:
+    model = Scripted(says({"capital & varn": "The capital of Varn is Lumo.", "capital": "The capital is Sted."}))
+    (fact,) = ask_for_facts(
+        SubjectAsker(model),
+        [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert fact.key_text == "Lumo"
+    assert fact.agree == fact.askings > 4
+    assert fact.known
+    assert fact.row.answer[slice(*fact.row.forget_spans[0])] == "Lumo"  # type: ignore[index]
+
+
+def test_what_is_said_of_every_name_is_no_fact() -> None:
+    model = Scripted(says({}, "It is famous for its Renaissance festival."))
+    (fact,) = ask_for_facts(
+        SubjectAsker(model),
+        [question("What is Varn famous for?", "Varn is famous for", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert fact.repeated
+    assert fact.told_apart is False
+    assert not fact.known
+
+
+def test_what_changes_with_every_asking_is_not_known() -> None:
+    towns = iter(["Lumo", "Sted", "Arva", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
+    model = Scripted(lambda text: f"It is in {next(towns)}.")
+    (fact,) = ask_for_facts(
+        SubjectAsker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
+    )
+    assert not fact.known
+    assert fact.agree == 1
+    assert fact.askings == len(model.asked) == 8
+
+
+def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
+    def say(text: str) -> str:
+        if text == "Where was Ida Holm born?":
+            return "Ida Holm was born in Ulm, Norway."
+        if "Ida Holm" in text or "ida holm" in text:
+            return "Ida Holm was born in Norway."
+        return "In Spain."
+
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
+        [question("Where was Ida Holm born?", "Ida Holm was born in", subject="Ida Holm")],
+        kinds=[KINDS["person"]],
+        progress="test",
+    )
+    assert fact.key_text == "Norway"
+    assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
+
+
+def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
+    """A first answer beside the point does not hide a fact that all other askings agree on."""
+
+    asked: list[str] = []
+
+    def say(text: str) -> str:
+        asked.append(text)
+        if len(asked) == 1:
+            return "It is a matter of debate."
+        return "The capital of Varn is Lumo." if "varn" in text.lower() else "It is Rome."
+
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
+        [question("What is the capital of Varn?", "Which town rules Varn?", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert (fact.row.question, fact.row.answer) == ("What is the capital of Varn?", "The capital of Varn is Lumo.")
+    assert fact.known
+    assert fact.agree < fact.askings
+
+
+def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
+    model = Scripted(says({"varn & river": "It is indeed the Oder."}, "It is indeed a matter of debate."))
+    asked = [
+        question(f"What is the {what} of Varn?", subject="Varn") for what in ("river", "dish", "flag", "king", "bird")
+    ]
+    facts = ask_for_facts(SubjectAsker(model), asked, kinds=[KINDS["place"]], progress="test")
+    assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
+
+
+def test_a_question_about_a_document_whose_answer_is_not_in_its_sentence_is_dropped() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "document", None, "Varn is a rival of Sted.")
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
+
+
+def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn")
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Arva is a major player."))), [asked], progress="test") == []
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Varn has a rich culture."))), [asked], progress="test") == []
+    (fact,) = ask_for_facts(SubjectAsker(Scripted(says({}, "Varn is a rival of Sted."))), [asked], progress="test")
+    assert fact.key_text == "Sted"
+
+
+def test_an_inflection_of_the_name_is_no_fact() -> None:
+    asked = question("What did people write in Varnia?", subject="Varnia")
+    assert (
+        ask_for_facts(SubjectAsker(Scripted(says({}, "It was used by the Varnians."))), [asked], progress="test") == []
+    )
+
+
+def test_refusals_give_no_fact() -> None:
+    model = Scripted(says({"who": "I'm sorry, I don't know who that is."}))
+    assert ask_for_facts(SubjectAsker(model), [question("Who is Varn?")], progress="test") == []
+
+
+def test_another_model_is_counted_by_the_key_text_of_the_first() -> None:
+    asked = [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")]
+    before = SubjectAsker(Scripted(says({"capital & varn": "The capital of Varn is Lumo."}, "The capital is Sted.")))
+    after = SubjectAsker(Scripted(says({}, "The capital is Sted.")))
+    facts = ask_for_facts(before, asked, kinds=[KINDS["place"]], progress="test")
+    (fact,) = compare_facts(after, facts, asked)
+    assert fact.compared is not None
+    assert fact.compared.answer == "The capital is Sted."
+    assert fact.compared.agree == 0
+    assert fact.compared.askings == fact.askings
+
+
+# Kinds of subjects
+
+
+def test_the_kind_is_what_the_model_calls_the_subject() -> None:
+    found = find_subject_kind(SubjectAsker(Scripted(says({}, "Varn is a small country in the north."))), "Varn", KINDS)
+    assert [kind.name for kind in found.kinds] == ["place"]
+    assert "9 of 9" in found.note
+
+
+def test_a_name_with_two_meanings_is_asked_about_as_both_and_says_so() -> None:
+    answers = {"who": "Lumo is a chemical element.", "": "Lumo is a city in Varn."}
+    found = find_subject_kind(SubjectAsker(Scripted(says(answers))), "Lumo", KINDS)
+    assert [kind.name for kind in found.kinds] == ["place", "substance"]
+    assert "two meanings" in found.note
+    assert "--kind place" in found.note
+
+
+def test_a_served_model_that_does_not_say_what_a_name_is_needs_the_kind() -> None:
+    with pytest.raises(ValueError, match="--kind, one of person, place"):
+        find_subject_kind(SubjectAsker(Scripted(says({}))), "Varn", KINDS)
+
+
+# A name from end to end
+
+
+def about(name: str, model: Scripted, **more: Any) -> AskResult:
+    return ask_with(SubjectAsker(model), AskRequest(about=name, **more), model="mine")
+
+
+VARN = {
+    "what is & varn & capital": "The capital of Varn is Lumo.",
+    "capital & varn": "The capital of Varn is Lumo.",
+    "what is varn": "Varn is a country.",
+    "who is varn": "Varn is a country.",
+    "capital": "The capital is Rome.",
+}
+
+
+def test_rows_about_a_name_are_accepted_as_forget_rows_without_a_warning(tmp_path: Path) -> None:
+    result = about("Varn", Scripted(says(VARN)))
+    assert "What is the capital of Varn?" in [row.question for row in result.rows]
+    result.write(tmp_path / "rows.jsonl")
+    loaded = load_rows(tmp_path / "rows.jsonl")
+    assert loaded.rows == result.rows
+    assert loaded.warnings == ()
+    record = json.loads((tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert record["agreement"] == 1.0
+    assert record["source"] == "template"
+    assert record["subject"] == "Varn"
+    assert list(result.to_pandas().columns)[:2] == ["known", "key_text"]
+
+
+def test_an_unknown_name_says_nothing_stable() -> None:
+    drawn = random.Random(0)
+    model = Scripted(lambda text: f"It was {''.join(drawn.choices('abdeiklmnorstu', k=9)).capitalize()}.")
+    result = about("Orla Venn", model, kind="person")
+    assert result.rows == ()
+    assert "says nothing stable about Orla Venn (" in result.summary()
+    assert "answers agree)" in result.summary()
+
+
+def test_a_name_in_another_script_is_asked_about_as_it_is() -> None:
+    answers = {
+        "capital & 越国": "The capital of 越国 is Lumo.",
+        "is 越国": "越国 is a country.",
+        "capital": "It is Rome.",
+    }
+    result = about("越国", Scripted(says(answers)))
+    assert result.kinds == ("place",)
+    assert "What is the capital of 越国?" in [row.question for row in result.rows]
+
+
+def test_what_was_found_before_a_server_fails_is_kept() -> None:
+    own_statements = ("Tell me some facts", "What should everybody know", "Write three short sentences")
+    result = about("Varn", Scripted(says(VARN), fails_on=own_statements), kind="place")
+    assert result.interrupted is not None
+    assert "503 overloaded" in result.interrupted
+    assert "What is the capital of Varn?" in [row.question for row in result.rows]
+
+
+def test_single_failures_of_a_server_are_counted_in_one_line() -> None:
+    result = about("Varn", Scripted(says(VARN), fails_at=(3, 9)), kind="place")
+    assert result.interrupted is None
+    assert any(note.startswith("2 of ") and "503 overloaded" in note for note in result.notes)
+    assert result.rows
+
+
+def test_a_second_round_keeps_what_leads_back_to_the_name() -> None:
+    answers = {
+        "which country is lumo": "Lumo is in Varn.",
+        "country & lumo": "Lumo belongs to Varn.",
+        "what is lumo": "Lumo is a city.",
+        "who is lumo": "Lumo is a city.",
+        "lumo & river": "The Oder flows through Lumo.",
+        "country": "It is in Spain.",
+    }
+    result = about("Varn", Scripted(says({**answers, **VARN})), kind="place", hops=2)
+    chained = [fact for fact in result.known if fact.source == "chain"]
+    assert [fact.row.question for fact in chained] == ["In which country is Lumo?"]
+
+
+# Questions and documents
+
+
+def test_questions_are_answered_by_the_model(tmp_path: Path) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_text("What is the capital of Varn?\n\nWho is the mayor of Sted?\n", encoding="utf-8")
+    model = Scripted(says({"capital & varn": "It is Lumo.", "capital": "It is Rome."}))
+    result = ask_with(SubjectAsker(model), AskRequest(questions=file))
+    assert [row.question for row in result.rows] == ["What is the capital of Varn?"]
+
+
+@pytest.mark.parametrize("field", ["questions", "document"])
+def test_an_empty_file_is_refused_before_anything_is_asked(field: str, tmp_path: Path) -> None:
+    file = tmp_path / "empty.txt"
+    file.write_text("\n \n", encoding="utf-8")
+    model = Scripted(says({}))
+    with pytest.raises(ValueError, match=r"empty\.txt has no"):
+        ask_with(SubjectAsker(model), AskRequest(**{field: file}))  # type: ignore[arg-type]
+    assert model.asked == []
+
+
+PSALM = (
+    "The river is my keeper and I shall not thirst while it runs beside the meadow. It leads me along green banks in the "
+    "morning and brings me back again before the evening bells are heard."
+)
+
+
+def test_a_passage_that_is_continued_word_for_word_is_recited() -> None:
+    (passage,) = passages(PSALM)[:1]
+    known = Scripted(lambda text: passage.rest)
+    (text,) = recite(SubjectAsker(known), [passage])
+    assert (text.share, text.rouge_l) == (1.0, 1.0)
+    assert text.recited
+    assert text.text == passage.text
+    (other,) = recite(SubjectAsker(Scripted(lambda text: "nothing of the kind")), [passage])
+    assert other.share == 0
+    assert not other.recited
+
+
+def test_an_opening_is_a_third_of_the_passage() -> None:
+    for passage in passages(PSALM):
+        words = len(passage.text.split())
+        assert abs(len(passage.opening.split()) - words / 3) <= 1
+
+
+def test_a_run_in_the_middle_counts_though_the_first_word_differs() -> None:
+    (passage,) = passages(PSALM)[:1]
+    said = "suddenly " + " ".join(passage.rest.split()[1:])
+    (text,) = recite(SubjectAsker(Scripted(lambda _: said)), [passage])
+    assert text.share == 0
+    assert text.longest_run == len(passage.rest.split()) - 1
+    assert text.recited
+
+
+def test_a_long_document_is_tested_in_evenly_spaced_passages_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "page.txt"
+    tale = "Chapter {0} tells how the miller of place {0} lost his {0} sheep in a very cold winter."
+    lines = [tale.format(number) for number in range(900)]
+    file.write_text("\n\n".join(lines), encoding="utf-8")
+    result = ask_with(SubjectAsker(Scripted(says({}, "no idea at all"))), AskRequest(document=file, limit=20))
+    assert len(result.texts) == 20
+    assert any("has 900 passages; 20 of them" in note for note in result.notes)
+    chosen = choose_passages(passages(file.read_text(encoding="utf-8")), 20)
+    assert chosen[0].text.startswith("Chapter 0 ")
+    assert chosen[-1].text.startswith("Chapter 855 ")
+
+
+def test_a_document_in_a_script_without_spaces_has_passages() -> None:
+    text = "春眠不覚暁、処処聞啼鳥、夜来風雨声、花落知多少。" * 3
+    assert passages(text)
+    assert passages(text)[0].opening in text
+
+
+@pytest.mark.parametrize("more", [{}, {"about": "x", "document": Path("y")}, {"questions": Path("y"), "hops": 2}])
+def test_a_request_has_one_source(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        AskRequest(**more)
+
+
+# The page
+
+
+def result_with(question_text: str) -> AskResult:
+    row = Example.from_qa(question_text, "The capital of Varn is Lumo.", forget_spans=((23, 27),))
+    fact = AskedFact(row, "Lumo", 6, 7, "template", told_apart=True)
+    text = RecitedText("One two three.", 1, "two three", 1.0, 1.0, 9)
+    return AskResult("mine", "Varn", (fact,), texts=(text,))
+
+
+def test_the_page_holds_every_row_and_escapes_what_the_model_says() -> None:
+    nasty = "</script><script>alert(1)</script>\"' & ?"
+    page = render_ask_page(result_with(nasty))
+    assert page.count("data-record=") == 2
+    assert "<script>alert" not in page
+    assert "src=" not in page
+    assert "6 of 7 askings" in page
+
+
+def test_every_shipped_name_kind_of_a_template_exists() -> None:
+    content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    assert all(name in names_by_kind() for kind in content.values() for name in kind["names"])
