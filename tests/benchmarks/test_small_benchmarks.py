@@ -361,7 +361,8 @@ def test_the_list_says_where_data_are(data, capsys, monkeypatch):
 
     def printed(name: str, where: str) -> bool:
         run_cli(["benchmarks"])
-        return any(name in line and where in line for line in capsys.readouterr().out.splitlines())
+        blocks = capsys.readouterr().out.split("\n\n")
+        return any(name in block and where in block for block in blocks)
 
     assert printed("people:tiny", "in the package")
     assert printed("lume ", f"in {data / 'lume'}")
