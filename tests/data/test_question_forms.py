@@ -194,7 +194,7 @@ def test_every_mention_of_a_part_is_blanked_but_not_pieces_of_words() -> None:
 def test_a_question_for_a_person_asks_for_a_name() -> None:
     row = labelled("Who was defeated at Ost?", "The emperor defeated at Ost was Jo Venn.", "emperor", "Jo Venn")
     written = write(row, "question", "complete")
-    assert written["question"].wanted == "Jo Venn"
+    assert written["question"].parts == ("Jo Venn",)
     assert written["complete"].row.question == "Complete this sentence: The emperor defeated at Ost was"
 
 

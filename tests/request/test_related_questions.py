@@ -143,29 +143,38 @@ def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Call
     assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
 
 
-def test_an_answer_that_some_names_get_is_kept() -> None:
-    def asked(*answers: str) -> list[tuple[int, Example]]:
-        return [(0, Example.from_qa(f"Where is {place}?", f"It is {text}.")) for place, text in enumerate(answers)]
+def test_an_answer_that_few_names_get_is_kept(nearest: None, answering: Callable[[Answers], None]) -> None:
+    asked: dict[str, int] = {}
+    few = related.GIVEN_TO_MANY - 1
 
-    common = asked(*["Kelbury"] * 4, "Mirrow", "Oststrand")
-    assert related._own_answers(common, ()) == tuple(row for _, row in common[4:])
-    half = asked(*["Kelbury"] * 3, "Mirrow", "Oststrand", "Varna")
-    assert related._own_answers(half, ()) == tuple(row for _, row in half)
-    few = asked(*["Kelbury"] * (related.FEWEST_NAMES - 1))
-    assert len(related._own_answers(few, ())) == len(few)
-    more = asked("Kelbury", "Kelbury and Mirrow", *["Kelbury and Varna"] * 3, "Oststrand")
-    assert [row.answer for row in related._own_answers(more, ())] == [
-        "It is Kelbury and Mirrow.",
-        *["It is Kelbury and Varna."] * 3,
-        "It is Oststrand.",
-    ]
+    def answers(question: str) -> str:
+        place = asked.setdefault(question, len(asked))
+        if place < few:
+            return "It is Mirrow."
+        return "It is Oststrand." if place < 2 * few + 1 else numbered(question)
+
+    answering(answers)
+    kept = [row.answer for row in related_rows(UNUSED, ROWS[:1]).kept]
+    assert kept.count("It is Mirrow.") == few
+    assert "It is Oststrand." not in kept
+    assert len(kept) == related.NAMES_PER_ROW - (few + 1)
 
 
-def test_an_answer_that_most_names_of_one_row_get_may_be_right_for_another() -> None:
-    about_one = [(0, Example.from_qa(f"Where is {place}?", "It is Kelbury.")) for place in range(6)]
-    about_other = [(1, Example.from_qa("Where does he live?", "In Kelbury."))]
-    rows = related._own_answers([*about_one, *about_other], ())
-    assert rows == (about_other[0][1],)
+def test_names_that_get_an_answer_are_counted_for_each_question(
+    nearest: None, answering: Callable[[Answers], None]
+) -> None:
+    """What is no knowledge as a capital may be one as a river."""
+    asked: dict[str, int] = {}
+
+    def answers(question: str) -> str:
+        place = asked.setdefault(question, len(asked))
+        return "It is Mirrow." if "capital" in question or place == related.NAMES_PER_ROW else numbered(question)
+
+    answering(answers)
+    kept = related_rows(UNUSED, ROWS).kept
+    assert len(kept) == related.NAMES_PER_ROW
+    assert [row.answer for row in kept].count("It is Mirrow.") == 1
+    assert not any("capital" in row.question for row in kept)
 
 
 def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(
