@@ -22,7 +22,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact
-from atwu.request.asking.asker import Asker
+from atwu.request.asking.asker import SubjectAsker
 from atwu.request.asking.known_facts import compare_facts
 from atwu.request.asking.subject_templates import SubjectQuestion
 from atwu.request.row_facts import ModelReader
@@ -64,7 +64,7 @@ def key_text(row: Example) -> str:
     return row.answer[part[0] : part[1]]
 
 
-def cover(asker: Asker, name: str) -> Coverage:
+def cover(asker: SubjectAsker, name: str) -> Coverage:
     """Ask about the subject of an example file, and compare with its rows."""
     rows = load_rows(str(EXAMPLES / f"{name}.jsonl")).rows
     facts = [AskedFact(row, key_text(row), 0, 0, "written") for row in rows]
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     generator = TransformersGenerator(*open_model(arguments.model, ModelLoadArgs(), device="cpu"))
-    asker = Asker(generator, read=ModelReader(generator, system=None, max_length=512))
+    asker = SubjectAsker(generator, read=ModelReader(generator, system=None, max_length=512))
     coverages = []
     for name in arguments.subjects:
         coverages.append(cover(asker, name))

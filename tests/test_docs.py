@@ -11,11 +11,11 @@ import nbformat
 import pytest
 
 from atwu.benchmarks import catalog
-from atwu.cli.app import _command, _split
+from atwu.cli import app
 from atwu.cli.cli_options import _read, cli_options_of
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import FORGET_OR_RETAIN
-from atwu.evaluation.registry import METRIC_ORDER, find_metric
+from atwu.evaluation.registry import all_metrics, find_metric
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.method_table import METHODS
 from tests.commands import run_command
@@ -38,7 +38,6 @@ RUN = {
 @pytest.fixture
 def tables(monkeypatch):
     """Remove components that a page registers."""
-    panel.all_metrics()  # lists them, the first time
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
     monkeypatch.setattr(catalog, "_CATALOG", list(catalog.all_benchmarks()))
     yield
@@ -84,8 +83,8 @@ def test_options_of_commands_exist():
     for command in (command for block in COMMANDS for command in block.commands()):
         if not command.startswith("atwu ") or "atwu evaluate ..." in command:
             continue
-        name, words = _split(shlex.split(command)[1:])
-        _, unknown = _read(cli_options_of(_command(name)), words)
+        name, words = app._split(shlex.split(command)[1:])
+        _, unknown = _read(cli_options_of(app.COMMANDS[name]), words)
         assert not unknown, command
 
 
@@ -125,7 +124,7 @@ WEIGHT_ATTACKS = ("relearning", "quantization")
 
 
 @pytest.mark.parametrize(
-    "metrics", [WEIGHT_ATTACKS, *((name,) for name in METRIC_ORDER if name not in (*WEIGHT_ATTACKS, "gradient_norm"))]
+    "metrics", [WEIGHT_ATTACKS, *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, "gradient_norm"))]
 )
 def test_documented_columns_equal_those_of_the_metrics(metrics):
     lines = "\n".join(columns_markdown(*metrics))

@@ -1,14 +1,18 @@
-"""Names are unique: no public name and no file name of the package is used twice. The map of the code names existing files."""
+"""Registries; names are unique: no public name and no file name is used twice; the map of the code names existing files."""
 
 from __future__ import annotations
 
 import ast
+import colorsys
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import atwu
+from atwu._names import Registry
 
 PACKAGE = Path(atwu.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -57,3 +61,31 @@ def test_the_map_of_the_code_names_existing_files() -> None:
     named = re.findall(r"[\w/]+\.py\b", MAP.read_text(encoding="utf-8"))
     assert named
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in paths)] == []
+
+
+def test_a_registry_imports_a_value_when_it_is_first_used() -> None:
+    table = Registry[object]("thing", {"there": "colorsys:rgb_to_hls", "missing": "no_such_module:thing"})
+    assert "missing" in table
+    assert list(table) == ["there", "missing"]
+    assert table.find("there") is table["there"] is colorsys.rgb_to_hls
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        table["missing"]
+
+
+def test_an_unknown_name_of_a_registry_names_the_choices_and_the_closest_one() -> None:
+    with pytest.raises(ValueError, match=r"unknown thing 'frist'; choose from first, second\. Did you mean 'first'"):
+        Registry("thing", {"first": 1, "second": 2}).find("frist")
+
+
+@pytest.mark.parametrize(("name", "message"), [("first", "'first' is registered"), ("a b", "letters"), (3, "got 3")])
+def test_a_registry_rejects_a_taken_or_unusable_name(name: str, message: str) -> None:
+    table = Registry("thing", {"first": 1})
+    with pytest.raises(ValueError, match=message):
+        table.add(name, 2)
+    assert table == {"first": 1}
+
+
+def test_added_values_come_last() -> None:
+    table = Registry("thing", {"second": 2})
+    table.add("first", 1)
+    assert list(table.items()) == [("second", 2), ("first", 1)]

@@ -38,6 +38,7 @@ _NAMES = {
     "atwu.evaluation.metric": "Metric MetricSetting",
     "atwu.evaluation.columns": "Column",
 }
+# Also imported below, for type checkers and completion; importing the names here would load torch for every command.
 _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:

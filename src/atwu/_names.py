@@ -1,13 +1,62 @@
-"""Look up names in tables, with errors that list the choices and the closest match."""
+"""Tables of names: registries, and look-ups whose errors list the choices and the closest match."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import typing
+from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 _LISTED = 40
 """Largest table whose entries an error lists in full."""
+_T = TypeVar("_T")
+
+
+class Registry(UserDict[str, _T]):
+    """Values of one kind by name, in the order in which they were added.
+
+    A value given as "module:attribute" is imported when it is first used, so that a table of names costs no import.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, _T | str]) -> None:
+        """Make a table.
+
+        Args:
+            kind: what an entry is called in errors, such as "method".
+            entries: name -> value, or where it is defined.
+        """
+        super().__init__(typing.cast("Mapping[str, _T]", entries))
+        self.kind = kind
+
+    def __getitem__(self, name: str) -> _T:
+        value = self.data[name]
+        if isinstance(value, str):
+            module, _, attribute = value.partition(":")
+            self.data[name] = getattr(importlib.import_module(module), attribute)
+        return self.data[name]
+
+    def find(self, name: str) -> _T:
+        """Return the value of a name that a user gave.
+
+        Raises:
+            ValueError: there is none; the error lists the names, or the closest ones of many.
+        """
+        value: _T = lookup(self.kind, name, self)
+        return value
+
+    def add(self, name: str, value: _T) -> None:
+        """Add a value that a user defines.
+
+        Raises:
+            ValueError: the name is taken, or cannot be used on the command line.
+        """
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ValueError(f"{self.kind} names must consist of letters, digits and underscores, got {name!r}.")
+        if name in self:
+            raise ValueError(f"a {self.kind} {name!r} is registered already; choose another name.")
+        self[name] = value
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:

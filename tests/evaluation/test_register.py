@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import logging
+import pkgutil
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from atwu.evaluation import metrics
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import OVERALL, Column
 from atwu.evaluation.evaluate import evaluate
@@ -148,7 +150,7 @@ def installed(folder, points):
 def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, monkeypatch, caplog):
     installed(tmp_path, "broken = no_such_module:Metric\nown = a_metric_of_your_own:AnswerLength\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(EXAMPLE.parent), *sys.path])
-    panel._METRICS.clear()
+    panel._load_plugins.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert list(all_metrics()) == [*table, "answer_length"]
     assert re.search("broken = no_such_module:Metric", caplog.text)
@@ -158,6 +160,28 @@ def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, mon
 def test_the_documented_example_equals_the_command_with_the_metric():
     done = subprocess.run([sys.executable, EXAMPLE, "evaluate", "--list"], capture_output=True, text=True, check=True)
     assert re.search(r"answer_length .*\n.*forget or retain", done.stdout)
+
+
+def test_shipped_metrics_have_the_names_of_the_table_and_no_column_or_setting_twice():
+    for name, metric in all_metrics().items():
+        assert metric.name == name
+        assert metric.about
+    for kind in ("columns", "settings"):
+        names = [part.name for metric in all_metrics().values() for part in getattr(metric, kind)]
+        assert len(names) == len(set(names))
+
+
+def test_every_metric_of_the_package_is_in_the_table():
+    modules = [
+        importlib.import_module(f"{metrics.__name__}.{each.name}") for each in pkgutil.iter_modules(metrics.__path__)
+    ]
+    defined = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Metric) and value.name
+    }
+    assert defined <= set(all_metrics().values())
 
 
 def column(name):

@@ -19,9 +19,9 @@ from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_page import render_ask_page
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.asker import Asker, first_sentence, sentences
+from atwu.request.asking.asker import SubjectAsker, first_sentence, sentences
 from atwu.request.asking.document_recall import choose_passages, passages, recite
-from atwu.request.asking.known_facts import ask_facts, compare_facts
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts
 from atwu.request.asking.subject_kind import find_subject_kind
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
 
@@ -148,8 +148,8 @@ def test_a_sentence_that_was_cut_off_is_no_statement() -> None:
 
 def test_what_a_model_repeats_in_most_askings_is_known() -> None:
     model = Scripted(says({"capital & varn": "The capital of Varn is Lumo.", "capital": "The capital is Sted."}))
-    (fact,) = ask_facts(
-        Asker(model),
+    (fact,) = ask_for_facts(
+        SubjectAsker(model),
         [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")],
         kinds=[KINDS["place"]],
         progress="test",
@@ -162,8 +162,8 @@ def test_what_a_model_repeats_in_most_askings_is_known() -> None:
 
 def test_what_is_said_of_every_name_is_no_fact() -> None:
     model = Scripted(says({}, "It is famous for its Renaissance festival."))
-    (fact,) = ask_facts(
-        Asker(model),
+    (fact,) = ask_for_facts(
+        SubjectAsker(model),
         [question("What is Varn famous for?", "Varn is famous for", subject="Varn")],
         kinds=[KINDS["place"]],
         progress="test",
@@ -173,15 +173,15 @@ def test_what_is_said_of_every_name_is_no_fact() -> None:
     assert not fact.known
 
 
-def test_what_changes_with_the_wording_is_not_known_and_not_asked_further() -> None:
+def test_what_changes_with_every_asking_is_not_known() -> None:
     towns = iter(["Lumo", "Sted", "Arva", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
     model = Scripted(lambda text: f"It is in {next(towns)}.")
-    (fact,) = ask_facts(
-        Asker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
+    (fact,) = ask_for_facts(
+        SubjectAsker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
     )
     assert not fact.known
-    assert (fact.agree, fact.askings) == (1, 3)
-    assert len(model.asked) == 3
+    assert fact.agree == 1
+    assert fact.askings == len(model.asked) == 8
 
 
 def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
@@ -192,8 +192,8 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
             return "Ida Holm was born in Norway."
         return "In Spain."
 
-    (fact,) = ask_facts(
-        Asker(Scripted(say)),
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
         [question("Where was Ida Holm born?", "Ida Holm was born in", subject="Ida Holm")],
         kinds=[KINDS["person"]],
         progress="test",
@@ -202,16 +202,53 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
     assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
 
 
+def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
+    """A first answer beside the point does not hide a fact that all other askings agree on."""
+
+    asked: list[str] = []
+
+    def say(text: str) -> str:
+        asked.append(text)
+        if len(asked) == 1:
+            return "It is a matter of debate."
+        return "The capital of Varn is Lumo." if "varn" in text.lower() else "It is Rome."
+
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
+        [question("What is the capital of Varn?", "Which town rules Varn?", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert (fact.row.question, fact.row.answer) == ("What is the capital of Varn?", "The capital of Varn is Lumo.")
+    assert fact.known
+    assert fact.agree < fact.askings
+
+
+def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
+    model = Scripted(says({"varn & river": "It is indeed the Oder."}, "It is indeed a matter of debate."))
+    asked = [
+        question(f"What is the {what} of Varn?", subject="Varn") for what in ("river", "dish", "flag", "king", "bird")
+    ]
+    facts = ask_for_facts(SubjectAsker(model), asked, kinds=[KINDS["place"]], progress="test")
+    assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
+
+
+def test_an_own_question_whose_answer_is_not_in_its_statement_is_dropped() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn", "Varn is a rival of Sted.")
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
+
+
 def test_refusals_give_no_fact() -> None:
     model = Scripted(says({"who": "I'm sorry, I don't know who that is."}))
-    assert ask_facts(Asker(model), [question("Who is Varn?")], progress="test") == []
+    assert ask_for_facts(SubjectAsker(model), [question("Who is Varn?")], progress="test") == []
 
 
 def test_another_model_is_counted_by_the_key_text_of_the_first() -> None:
     asked = [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")]
-    before = Asker(Scripted(says({"capital & varn": "The capital of Varn is Lumo."}, "The capital is Sted.")))
-    after = Asker(Scripted(says({}, "The capital is Sted.")))
-    facts = ask_facts(before, asked, kinds=[KINDS["place"]], progress="test")
+    before = SubjectAsker(Scripted(says({"capital & varn": "The capital of Varn is Lumo."}, "The capital is Sted.")))
+    after = SubjectAsker(Scripted(says({}, "The capital is Sted.")))
+    facts = ask_for_facts(before, asked, kinds=[KINDS["place"]], progress="test")
     (fact,) = compare_facts(after, facts, asked)
     assert fact.compared is not None
     assert fact.compared.answer == "The capital is Sted."
@@ -223,14 +260,14 @@ def test_another_model_is_counted_by_the_key_text_of_the_first() -> None:
 
 
 def test_the_kind_is_what_the_model_calls_the_subject() -> None:
-    found = find_subject_kind(Asker(Scripted(says({}, "Varn is a small country in the north."))), "Varn", KINDS)
+    found = find_subject_kind(SubjectAsker(Scripted(says({}, "Varn is a small country in the north."))), "Varn", KINDS)
     assert [kind.name for kind in found.kinds] == ["place"]
     assert "9 of 9" in found.note
 
 
 def test_a_name_with_two_meanings_is_asked_about_as_both_and_says_so() -> None:
     answers = {"who": "Lumo is a chemical element.", "": "Lumo is a city in Varn."}
-    found = find_subject_kind(Asker(Scripted(says(answers))), "Lumo", KINDS)
+    found = find_subject_kind(SubjectAsker(Scripted(says(answers))), "Lumo", KINDS)
     assert [kind.name for kind in found.kinds] == ["place", "substance"]
     assert "two meanings" in found.note
     assert "--kind place" in found.note
@@ -238,14 +275,14 @@ def test_a_name_with_two_meanings_is_asked_about_as_both_and_says_so() -> None:
 
 def test_a_served_model_that_does_not_say_what_a_name_is_needs_the_kind() -> None:
     with pytest.raises(ValueError, match="--kind, one of person, place"):
-        find_subject_kind(Asker(Scripted(says({}))), "Varn", KINDS)
+        find_subject_kind(SubjectAsker(Scripted(says({}))), "Varn", KINDS)
 
 
 # A name from end to end
 
 
 def about(name: str, model: Scripted, **more: Any) -> AskResult:
-    return ask_with(Asker(model), AskRequest(about=name, **more), model="mine")
+    return ask_with(SubjectAsker(model), AskRequest(about=name, **more), model="mine")
 
 
 VARN = {
@@ -327,7 +364,7 @@ def test_questions_are_answered_by_the_model(tmp_path: Path) -> None:
     file = tmp_path / "questions.txt"
     file.write_text("What is the capital of Varn?\n\nWho is the mayor of Sted?\n", encoding="utf-8")
     model = Scripted(says({"capital & varn": "It is Lumo.", "capital": "It is Rome."}))
-    result = ask_with(Asker(model), AskRequest(questions=file))
+    result = ask_with(SubjectAsker(model), AskRequest(questions=file))
     assert [row.question for row in result.rows] == ["What is the capital of Varn?"]
 
 
@@ -337,7 +374,7 @@ def test_an_empty_file_is_refused_before_anything_is_asked(field: str, tmp_path:
     file.write_text("\n \n", encoding="utf-8")
     model = Scripted(says({}))
     with pytest.raises(ValueError, match=r"empty\.txt has no"):
-        ask_with(Asker(model), AskRequest(**{field: file}))  # type: ignore[arg-type]
+        ask_with(SubjectAsker(model), AskRequest(**{field: file}))  # type: ignore[arg-type]
     assert model.asked == []
 
 
@@ -350,11 +387,11 @@ PSALM = (
 def test_a_passage_that_is_continued_word_for_word_is_recited() -> None:
     (passage,) = passages(PSALM)[:1]
     known = Scripted(lambda text: passage.rest)
-    (text,) = recite(Asker(known), [passage])
+    (text,) = recite(SubjectAsker(known), [passage])
     assert (text.share, text.rouge_l) == (1.0, 1.0)
     assert text.recited
     assert text.text == passage.text
-    (other,) = recite(Asker(Scripted(lambda text: "nothing of the kind")), [passage])
+    (other,) = recite(SubjectAsker(Scripted(lambda text: "nothing of the kind")), [passage])
     assert other.share == 0
     assert not other.recited
 
@@ -368,7 +405,7 @@ def test_an_opening_is_a_third_of_the_passage() -> None:
 def test_a_run_in_the_middle_counts_though_the_first_word_differs() -> None:
     (passage,) = passages(PSALM)[:1]
     said = "suddenly " + " ".join(passage.rest.split()[1:])
-    (text,) = recite(Asker(Scripted(lambda _: said)), [passage])
+    (text,) = recite(SubjectAsker(Scripted(lambda _: said)), [passage])
     assert text.share == 0
     assert text.longest_run == len(passage.rest.split()) - 1
     assert text.recited
@@ -379,7 +416,7 @@ def test_a_long_document_is_tested_in_evenly_spaced_passages_and_says_so(tmp_pat
     tale = "Chapter {0} tells how the miller of place {0} lost his {0} sheep in a very cold winter."
     lines = [tale.format(number) for number in range(900)]
     file.write_text("\n\n".join(lines), encoding="utf-8")
-    result = ask_with(Asker(Scripted(says({}, "no idea at all"))), AskRequest(document=file, limit=20))
+    result = ask_with(SubjectAsker(Scripted(says({}, "no idea at all"))), AskRequest(document=file, limit=20))
     assert len(result.texts) == 20
     assert any("has 900 passages; 20 of them" in note for note in result.notes)
     chosen = choose_passages(passages(file.read_text(encoding="utf-8")), 20)

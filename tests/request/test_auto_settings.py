@@ -77,7 +77,7 @@ def test_settings_are_chosen_by_rows_model_and_device_unless_given(
     assert ("bf16" in chosen({})) is bfloat16
     assert not any("bf16" in chosen(given) for given in ({"fp16": True}, {"bf16": False}))
     small = chosen({}, hidden=576, own=True, strategy="all weights")
-    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "rarity"}.items()
+    assert small.items() >= {"lora_r": 0, "per_device_train_batch_size": 8, "scorer_prior": "labels"}.items()
     assert small["learning_rate"] == pytest.approx(5e-5)
     large = chosen({}, "wga", rows=4000, hidden=4096)
     assert large.items() >= {"lora_r": 16, "activation_checkpointing": True}.items()

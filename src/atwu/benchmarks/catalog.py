@@ -57,6 +57,7 @@ class BenchmarkEntry:
         return f"Hub: {self.published.hub}"
 
 
+# A list, not a `Registry`: a name is found by its first word, which the two entries of muse share.
 _CATALOG = [
     BenchmarkEntry(
         ("people:tiny", "people:small", "people:base"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import io
 import logging
 import os
@@ -16,41 +15,44 @@ from typing import Any
 
 from atwu._file_reading import printable
 from atwu._interrupts import remove_handlers, set_command_name, set_finished
-from atwu._names import did_you_mean
+from atwu._names import Registry, did_you_mean
 from atwu.cli.cli_options import parse_command
 from atwu.cli.shared import stand_out
 from atwu.errors import AtwuError, UsageError
 
-COMMANDS = {
-    "demo": "demo:DemoCommand",
-    "finetune": "train:FinetuneCommand",
-    "unlearn": "train:UnlearnCommand",
-    "plan": "train:PlanCommand",
-    "ask": "ask:AskCommand",
-    "retain build": "row_files:RetainBuildCommand",
-    "alternates build": "row_files:AlternatesBuildCommand",
-    "forms build": "row_files:FormsBuildCommand",
-    "export": "export:ExportCommand",
-    "chat": "chat:ChatCommand",
-    "playground": "chat:PlaygroundCommand",
-    "evidence": "evidence:EvidenceCommand",
-    "evaluate": "evaluate:EvaluateCommand",
-    "compare": "compare:CompareCommand",
-    "study run": "study:StudyRunCommand",
-    "study list": "study:StudyListCommand",
-    "study compare": "study:StudyCompareCommand",
-    "tune": "tune:TuneCommand",
-    "report": "report:ReportCommand",
-    "board build": "report:BoardBuildCommand",
-    "judge agreement": "judge:JudgeAgreementCommand",
-    "paraphrase": "row_files:ParaphraseCommand",
-    "annotate": "row_files:AnnotateCommand",
-    "tokens": "tokens:TokensCommand",
-    "probe": "tokens:ProbeCommand",
-    "methods": "listings:MethodsCommand",
-    "benchmarks": "listings:BenchmarksCommand",
-}
-"""Command -> module and dataclass; only the module of the command that runs is imported."""
+COMMANDS = Registry[Any](
+    "command",
+    {
+        "demo": "atwu.cli.demo:DemoCommand",
+        "finetune": "atwu.cli.train:FinetuneCommand",
+        "unlearn": "atwu.cli.train:UnlearnCommand",
+        "plan": "atwu.cli.train:PlanCommand",
+        "ask": "atwu.cli.ask:AskCommand",
+        "retain build": "atwu.cli.row_files:RetainBuildCommand",
+        "alternates build": "atwu.cli.row_files:AlternatesBuildCommand",
+        "forms build": "atwu.cli.row_files:FormsBuildCommand",
+        "export": "atwu.cli.export:ExportCommand",
+        "chat": "atwu.cli.chat:ChatCommand",
+        "playground": "atwu.cli.chat:PlaygroundCommand",
+        "evidence": "atwu.cli.evidence:EvidenceCommand",
+        "evaluate": "atwu.cli.evaluate:EvaluateCommand",
+        "compare": "atwu.cli.compare:CompareCommand",
+        "study run": "atwu.cli.study:StudyRunCommand",
+        "study list": "atwu.cli.study:StudyListCommand",
+        "study compare": "atwu.cli.study:StudyCompareCommand",
+        "tune": "atwu.cli.tune:TuneCommand",
+        "report": "atwu.cli.report:ReportCommand",
+        "board build": "atwu.cli.report:BoardBuildCommand",
+        "judge agreement": "atwu.cli.judge:JudgeAgreementCommand",
+        "paraphrase": "atwu.cli.row_files:ParaphraseCommand",
+        "annotate": "atwu.cli.row_files:AnnotateCommand",
+        "tokens": "atwu.cli.tokens:TokensCommand",
+        "probe": "atwu.cli.tokens:ProbeCommand",
+        "methods": "atwu.cli.listings:MethodsCommand",
+        "benchmarks": "atwu.cli.listings:BenchmarksCommand",
+    },
+)
+"""Command -> dataclass; only the module of the command that runs is imported."""
 
 RESUMABLE = frozenset(
     [
@@ -137,7 +139,7 @@ def run_cli(words: Sequence[str]) -> None:
     set_command_name(name, then=then if name in RESUMABLE else "")
     try:
         if name in COMMANDS:
-            parse_command(_command(name), rest, name=name).run()
+            parse_command(COMMANDS[name], rest, name=name).run()
             set_finished()
         else:
             _without_command(name, rest)
@@ -153,11 +155,6 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
         if len(words) >= count and (name in COMMANDS or (count == 1 and not name.startswith("-"))):
             return name, list(words[count:])
     return "", list(words)
-
-
-def _command(name: str) -> Any:
-    module, _, dataclass = COMMANDS[name].partition(":")
-    return getattr(importlib.import_module(f"atwu.cli.{module}"), dataclass)
 
 
 def _without_command(name: str, rest: Sequence[str]) -> None:
@@ -176,7 +173,7 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
         print("Usage: atwu COMMAND [OPTIONS]\n")
         print("Language-model unlearning: training, evaluation and deployment. Start with: atwu demo\n")
         for each in within:
-            summary = " ".join((_command(each).__doc__ or "").split("\n\n")[0].split())
+            summary = " ".join((COMMANDS[each].__doc__ or "").split("\n\n")[0].split())
             print(textwrap.fill(summary, width, initial_indent=f"  {each:<17}", subsequent_indent=" " * 19))
         print("\nOptions and an example of each command: atwu COMMAND --help")
         if not rest:

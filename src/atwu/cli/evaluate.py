@@ -92,6 +92,7 @@ class EvaluateCommand(NamesRows):
         "Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION, excludes="metrics"
     )
     listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=EVALUATION)
+    json: bool = cli_option("Print the list as JSON.", False, group=EVALUATION, common=False, needs="list")
     limit: int | None = cli_option(
         "Maximum number of rows per set, evenly spaced. Default: all rows.", None, least=1, group=EVALUATION
     )
@@ -120,9 +121,9 @@ class EvaluateCommand(NamesRows):
 
     def run(self) -> None:
         if self.listing:
-            from atwu.evaluation.registry import listing
+            from atwu.cli.listings import list_metrics
 
-            say(listing())
+            list_metrics(as_json=self.json)
             return
         from atwu.evaluation.registry import (
             EvaluateConfig,

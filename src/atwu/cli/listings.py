@@ -1,18 +1,23 @@
-"""`atwu methods` and `atwu benchmarks`: tables of methods and components, the description of one method, and the benchmarks.
+"""`atwu methods`, `atwu benchmarks` and `atwu evaluate --list`: methods and components, one method, benchmarks, metrics.
 
-Does not import torch.
+Every list fits the terminal without words broken in two, and is printed as JSON for scripts. Does not import torch.
 """
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
-from atwu._names import lookup, source_location
+from atwu._names import source_location
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import plain_table, terminal
+from atwu.cli.shared import plain_table, say, terminal
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, Column
+from atwu.evaluation.metric import Metric
 from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
@@ -37,6 +42,7 @@ _TARGET_COMMAND = (
     "  --warmup-steps 0.05 --weight-decay 0"
 )
 """Command that creates the original model of the examples."""
+AS_JSON = "Print everything as JSON."
 _COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
 
 
@@ -48,15 +54,25 @@ class MethodsCommand:
     """
 
     name: str | None = cli_option("Name of the method to describe.", None, positional=True)
+    json: bool = cli_option(AS_JSON, False)
 
     def run(self) -> None:
         load_plugins()
-        console = terminal(highlight=False)
-        if self.name is None:
-            list_methods(console)
+        if self.name is not None:
+            METHODS.find(self.name)
+            if self.json:
+                _say_json(**_method_facts(self.name))
+            else:
+                explain_method(terminal(highlight=False), self.name)
+        elif self.json:
+            _say_json(
+                methods={name: _method_facts(name) for name in METHODS},
+                weightings=_formulas(WEIGHTINGS),
+                forget_losses=_formulas(FORGET_LOSSES),
+                retain_losses=_formulas(RETAIN_LOSSES),
+            )
         else:
-            lookup("method", self.name, METHODS)
-            explain_method(console, self.name)
+            list_methods(terminal(highlight=False))
 
 
 @dataclass(kw_only=True)
@@ -68,13 +84,115 @@ class BenchmarksCommand:
     Example: atwu benchmarks
     """
 
+    json: bool = cli_option(AS_JSON, False)
+
     def run(self) -> None:
         from atwu.benchmarks.catalog import all_benchmarks
 
-        table = plain_table("benchmark", "size", "licence", "measures", "data")
-        for entry in all_benchmarks():
-            table.add_row("\n".join(entry.names), entry.size, entry.licence, entry.measures, entry.data())
-        terminal().print(table)
+        entries = all_benchmarks()
+        if self.json:
+            _say_json(
+                benchmarks=[
+                    {
+                        "names": entry.names,
+                        "rows": entry.source,
+                        "size": entry.size,
+                        "licence": entry.licence,
+                        "measures": entry.measures,
+                        "data": entry.data(),
+                    }
+                    for entry in entries
+                ]
+            )
+            return
+        lines = []
+        for entry in entries:
+            lines.append(_paragraph("  ".join(entry.names)))
+            lines.append(_paragraph(entry.measures, indent=4))
+            lines.append(_paragraph(f"{entry.size}; licence: {entry.licence}", indent=4))
+            lines.append(_paragraph(f"data: {entry.data()}", indent=4))
+            lines.append("")
+        say("\n".join(lines[:-1]))
+
+
+def list_metrics(*, as_json: bool) -> None:
+    """Print every metric with its columns, as `atwu evaluate --list`."""
+    from atwu.evaluation.registry import all_metrics
+
+    if as_json:
+        _say_json(metrics={name: _metric_facts(metric) for name, metric in all_metrics().items()})
+        return
+    lines = ["↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets"]
+    for name, metric in all_metrics().items():
+        lines += ["", f"{name}  {metric.about}"]
+        if metric.needs:
+            lines.append(f"    needs: {', '.join(metric.needs)}")
+        if metric.cost:
+            lines.append(f"    cost: {metric.cost}")
+        for column in (column for column in metric.columns if column.shown):
+            low, high = ("-inf" if end is None else f"{end:g}" for end in column.range)
+            lines.append(f"    {column.name}  {_arrow(column)} [{low}, {high}]")
+            lines += [" " * 8 + column.meaning, " " * 8 + column.where]
+    say("\n".join(_paragraph(line.lstrip(), indent=len(line) - len(line.lstrip())) for line in lines))
+
+
+def _arrow(column: Column) -> str:
+    if column.direction is not None:
+        return {"up": "↑", "down": "↓", "none": " "}[column.direction]
+    if column.sets == (FORGET,):
+        return "↓"
+    if FORGET_OR_RETAIN in column.sets:
+        return "↕"
+    return "↑"
+
+
+def _metric_facts(metric: type[Metric]) -> dict[str, Any]:
+    columns = {
+        column.name: {
+            "meaning": column.meaning,
+            "range": column.range,
+            "better": column.direction or {split: column.direction_on(split) for split in (FORGET, RETAIN)},
+            "formula": column.where,
+        }
+        for column in metric.columns
+        if column.shown
+    }
+    return {"about": metric.about, "needs": metric.needs, "cost": metric.cost, "columns": columns}
+
+
+def _method_facts(name: str) -> dict[str, Any]:
+    row, decided = METHODS[name], recipe(name)
+    return {
+        "title": row.title,
+        "weighting": row.weighting,
+        "forget_loss": row.forget_loss,
+        "retain_loss": row.retain_loss,
+        "values": decided.values,
+        "values_from": row.values_from or "publication",
+        "needs": decided.needs,
+        "source": CITATIONS.get(row.cite, row.cite),
+    }
+
+
+def _formulas(components: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: None if component is None else component.formula for name, component in components.items()}
+
+
+def _say_json(**values: Any) -> None:
+    say(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+def _paragraph(text: str, *, indent: int = 0) -> str:
+    """Return a text in the width of the terminal; a word that is too long for it gets a line of its own."""
+    margin = " " * indent
+    return textwrap.fill(
+        text,
+        terminal().width,
+        initial_indent=margin,
+        subsequent_indent=margin + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _flag(name: str) -> str:

@@ -2,67 +2,59 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeGuard, TypeVar
 
 from atwu._extras import load_entry_points
-from atwu._names import did_you_mean
-from atwu.evaluation import metrics as folder
-from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
+from atwu._names import Registry, did_you_mean
+from atwu.evaluation.columns import FORGET_OR_RETAIN, PROBE_SETS, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.intervals import ValueRange
 from atwu.evaluation.metric import SHARED_SETTINGS, Metric, MetricSetting
 
 METRIC_ENTRY_POINTS = "atwu.metrics"
 """Entry point group; each entry names a `Metric`, or a function that registers some."""
-METRIC_ORDER = (
-    "memorization",
-    "scores",
-    "rouge",
-    "key_tokens",
-    "uds",
-    "forms",
-    "fluency",
-    "judge",
-    "truth_ratio",
-    "membership",
-    "gradient_norm",
-    "open_ended",
-    "general_text",
-    "families",
-    "sampling",
-    "rwku",
-    "lume",
-    "muse",
-    "knowundo",
-    "tasks",
-    "relearning",
-    "quantization",
+_METRICS = Registry[type[Metric]](
+    "metric",
+    {
+        "memorization": "atwu.evaluation.metrics.memorization:Memorization",
+        "scores": "atwu.evaluation.metrics.score_auroc:ScoreAurocMetric",
+        "rouge": "atwu.evaluation.metrics.rouge:Rouge",
+        "key_tokens": "atwu.evaluation.metrics.key_tokens:KeyTokens",
+        "uds": "atwu.evaluation.metrics.unlearning_depth:UnlearningDepth",
+        "forms": "atwu.evaluation.metrics.recall_by_form:QuestionForms",
+        "fluency": "atwu.evaluation.metrics.fluency:Fluency",
+        "judge": "atwu.evaluation.metrics.judge_scores:JudgeScores",
+        "truth_ratio": "atwu.evaluation.metrics.truth_ratio:TruthRatio",
+        "membership": "atwu.evaluation.metrics.membership:Membership",
+        "gradient_norm": "atwu.evaluation.metrics.gradient_norm:GradientNorm",
+        "open_ended": "atwu.evaluation.metrics.open_ended:OpenEnded",
+        "general_text": "atwu.evaluation.metrics.fluency:GeneralText",
+        "families": "atwu.evaluation.metrics.families:Families",
+        "sampling": "atwu.evaluation.metrics.judge_scores:BestOfN",
+        "rwku": "atwu.evaluation.metrics.rwku_scores:Rwku",
+        "lume": "atwu.evaluation.metrics.lume_scores:Lume",
+        "muse": "atwu.evaluation.metrics.muse_scores:Muse",
+        "knowundo": "atwu.evaluation.metrics.knowundo_scores:KnowUnDo",
+        "tasks": "atwu.evaluation.metrics.tasks:Tasks",
+        "relearning": "atwu.evaluation.metrics.relearning:Relearning",
+        "quantization": "atwu.evaluation.metrics.weight_attacks:QuantizationAttack",
+    },
 )
-"""Order in tables; metrics not listed here come last."""
-
-_METRICS: dict[str, type[Metric]] = {}
+"""In the order of tables; those that are added come last."""
 _M = TypeVar("_M", bound=type[Metric])
 
 
-def all_metrics() -> Mapping[str, type[Metric]]:
+@functools.cache
+def _load_plugins() -> None:
+    load_entry_points(METRIC_ENTRY_POINTS, _add_plugin)
+
+
+def all_metrics() -> Registry[type[Metric]]:
     """Return every metric by name, in table order."""
-    if not _METRICS:
-        modules = [
-            importlib.import_module(f"{folder.__name__}.{each.name}") for each in pkgutil.iter_modules(folder.__path__)
-        ]
-        shipped = {
-            found.name: found
-            for module in modules
-            for found in vars(module).values()
-            if _is_metric(found) and found.name
-        }
-        for name in sorted(shipped, key=lambda name: (*METRIC_ORDER, name).index(name)):
-            _add(shipped[name])
-        load_entry_points(METRIC_ENTRY_POINTS, _add_plugin)
+    _load_plugins()
     return _METRICS
 
 
@@ -72,7 +64,6 @@ def register_metric(metric: _M) -> _M:
     Raises:
         ValueError: A name is taken or invalid; nothing is added.
     """
-    all_metrics()
     _add(metric)
     return metric
 
@@ -80,10 +71,8 @@ def register_metric(metric: _M) -> _M:
 def _add(metric: type[Metric]) -> None:
     if not _is_metric(metric):
         raise ValueError(f"a metric must be a subclass of atwu.Metric, got {metric!r:.60}.")
-    if not (isinstance(metric.name, str) and metric.name.isidentifier()) or metric.name == "all":
-        raise ValueError(f"a metric's name must consist of letters, digits and underscores, got {metric.name!r}.")
-    if metric.name in _METRICS:
-        raise ValueError(f"metric {metric.name!r} already exists; choose another name.")
+    if metric.name == "all":
+        raise ValueError("a metric cannot be called 'all', which stands for every metric; choose another name.")
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
     every = (*_METRICS.values(), metric)
@@ -95,7 +84,7 @@ def _add(metric: type[Metric]) -> None:
             raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
     for setting in metric.settings:
         setting.value(setting.default, strict=True)
-    _METRICS[metric.name] = metric
+    _METRICS.add(metric.name, metric)
 
 
 def _is_metric(found: Any) -> TypeGuard[type[Metric]]:
@@ -206,11 +195,7 @@ def check_installed(names: Iterable[str], config: SimpleNamespace) -> None:
 
 
 def find_metric(name: str) -> type[Metric]:
-    metrics = all_metrics()
-    if name not in metrics:
-        hint = did_you_mean(name, metrics)
-        raise ValueError(f"unknown metric {name!r}; choose from all, {', '.join(metrics)}.{hint}")
-    return metrics[name]
+    return all_metrics().find(name)
 
 
 def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Column, str] | None:
@@ -255,25 +240,3 @@ def where_computed(name: str, split: str | None = None) -> str | None:
     """Return file and function of a number's formula, such as `atwu/evaluation/metrics/memorization.py:es_delta`."""
     found = find_column(name, split)
     return None if found is None else found[1].where
-
-
-def listing() -> str:
-    """Return the text of `atwu evaluate --list`."""
-    lines = ["(↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets)"]
-    for name, metric in all_metrics().items():
-        lines += ["", f"{name:<15} {metric.about}"]
-        lines += [" " * 16 + f"needs: {', '.join(metric.needs)}"] if metric.needs else []
-        lines += [" " * 16 + f"cost: {metric.cost}"] if metric.cost else []
-        shown = [column for column in metric.columns if column.shown]
-        width = max((len(column.name) for column in shown), default=0)
-        for column in shown:
-            low, high = ("-inf" if end is None else f"{end:g}" for end in column.range)
-            head = f"    {column.name:<{width}}  {_arrow(column)} {f'[{low}, {high}]':<11}  "
-            lines += [head + column.meaning, " " * len(head) + column.where]
-    return "\n".join(lines)
-
-
-def _arrow(column: Column) -> str:
-    if column.direction is None:
-        return "↓" if column.sets == (FORGET,) else "↕" if FORGET_OR_RETAIN in column.sets else "↑"
-    return {"up": "↑", "down": "↓", "none": " "}[column.direction]

@@ -14,9 +14,9 @@ from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.result import EvalResult
 from atwu.request.training_goals import GENERAL
 from atwu.request.verdict import (
-    STATING_LIMIT,
     RequestVerdict,
     all_met,
+    clearly_more,
     cost_criteria,
     fact_criteria,
     facts_forgotten,
@@ -84,12 +84,12 @@ def judge_export(
 
 def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
-    risen = after.count().share - before.count().share
-    if not facts_forgotten(after) and (facts_forgotten(before) or risen > STATING_LIMIT):
+    said, now = before.count(), after.count()
+    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
         return BACK
     if damaged:
         return EXPORT_DAMAGED
-    return WITHIN if risen > 0 else SAME
+    return WITHIN if now.answers_stating > said.answers_stating else SAME
 
 
 def _loss(probability: float | None) -> float:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from atwu._extras import load_entry_points
+from atwu._names import Registry
 from atwu.methods.component import (
     Component,
     ComponentOption,
@@ -36,82 +37,97 @@ from atwu.methods.weightings import learned, model_based, precomputed
 ComponentKind = Literal["weighting", "forget loss"]
 """Kinds of component that may be plain functions."""
 
-WEIGHTINGS: dict[str, type[Weighting]] = {
-    "uniform": model_based.Uniform,
-    "saturation": model_based.Saturation,
-    "importance": model_based.Importance,
-    "satimp": model_based.SatImp,
-    "entropy": model_based.Entropy,
-    "logprob_mask": precomputed.LogprobMask,
-    "model_difference": precomputed.ModelDifference,
-    "ngram_difference": precomputed.NgramDifference,
-    "nouns": precomputed.Nouns,
-    "contrast": precomputed.Contrast,
-    "rarity": precomputed.Rarity,
-    "word_rarity": precomputed.WordRarity,
-    "rare_nouns": precomputed.RareNouns,
-    "key_tokens": precomputed.KeyTokenWeights,
-    "labels": precomputed.Labels,
-    "scorer": learned.LearnedScores,
-}
+WEIGHTINGS = Registry[type[Weighting]](
+    "weighting",
+    {
+        "uniform": model_based.Uniform,
+        "saturation": model_based.Saturation,
+        "importance": model_based.Importance,
+        "satimp": model_based.SatImp,
+        "entropy": model_based.Entropy,
+        "logprob_mask": precomputed.LogprobMask,
+        "model_difference": precomputed.ModelDifference,
+        "ngram_difference": precomputed.NgramDifference,
+        "nouns": precomputed.Nouns,
+        "contrast": precomputed.Contrast,
+        "rarity": precomputed.Rarity,
+        "word_rarity": precomputed.WordRarity,
+        "rare_nouns": precomputed.RareNouns,
+        "key_tokens": precomputed.KeyTokenWeights,
+        "labels": precomputed.Labels,
+        "scorer": learned.LearnedScores,
+    },
+)
 
-FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
-    "ga": likelihood.GradientAscent,
-    "masked_ga": likelihood.MaskedGradientAscent,
-    "satga": likelihood.SatGA,
-    "satga_plus": likelihood.SatGAPlus,
-    "refusal": likelihood.LearnAlternate,
-    "vague_answer": likelihood.LearnVagueAnswer,
-    "npo": preference.NPO,
-    "dpo": preference.DPO,
-    "altpo": preference.AltPO,
-    "simnpo": preference.SimNPO,
-    "js_refusal": divergence.JSToRefusal,
-    "self_distillation": divergence.SelfDistillation,
-    "masked_self_distillation": divergence.MaskedSelfDistillation,
-    "weighted_self_distillation": divergence.WeightedSelfDistillation,
-    "steering": representation.Steering,
-    "redirection": representation.Redirection,
-    "ceu": divergence.CrossEntropyUnlearning,
-    "max_entropy": divergence.MaxEntropy,
-    "bootstrapping": TokenBootstrapping,
-    "sequence_bootstrapping": SequenceBootstrapping,
-    "js_refusal_row": first_token.JSToRefusalRow,
-    "flat": preference.FLAT,
-    "prompted_teacher": distillation.PromptedTeacher,
-    "smoothed_attention": distillation.SmoothedAttention,
-    "novice_teacher": distillation.NoviceTeacher,
-    "logit_margin": LogitMargin,
-}
+FORGET_LOSSES = Registry[type[ForgetLoss]](
+    "forget loss",
+    {
+        "ga": likelihood.GradientAscent,
+        "masked_ga": likelihood.MaskedGradientAscent,
+        "satga": likelihood.SatGA,
+        "satga_plus": likelihood.SatGAPlus,
+        "refusal": likelihood.LearnAlternate,
+        "vague_answer": likelihood.LearnVagueAnswer,
+        "npo": preference.NPO,
+        "dpo": preference.DPO,
+        "altpo": preference.AltPO,
+        "simnpo": preference.SimNPO,
+        "js_refusal": divergence.JSToRefusal,
+        "self_distillation": divergence.SelfDistillation,
+        "masked_self_distillation": divergence.MaskedSelfDistillation,
+        "weighted_self_distillation": divergence.WeightedSelfDistillation,
+        "steering": representation.Steering,
+        "redirection": representation.Redirection,
+        "ceu": divergence.CrossEntropyUnlearning,
+        "max_entropy": divergence.MaxEntropy,
+        "bootstrapping": TokenBootstrapping,
+        "sequence_bootstrapping": SequenceBootstrapping,
+        "js_refusal_row": first_token.JSToRefusalRow,
+        "flat": preference.FLAT,
+        "prompted_teacher": distillation.PromptedTeacher,
+        "smoothed_attention": distillation.SmoothedAttention,
+        "novice_teacher": distillation.NoviceTeacher,
+        "logit_margin": LogitMargin,
+    },
+)
 
-RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
-    "nll": likelihood.NLL,
-    "kl": divergence.KL,
-    "kl_rows": divergence.RowMeanKL,
-    "kl_first": first_token.FirstTokenKL,
-    "kl_nll": divergence.KLAndNLL,
-    "js": divergence.JS,
-    "activation": representation.Activation,
-    "js_first": first_token.FirstTokenJS,
-    "ap": preference.AnswerPreservation,
-    "limited_nll": LimitedNLL,
-    "top_logits": distillation.TopLogits,
-    "none": None,
-}
+RETAIN_LOSSES = Registry[type[RetainLoss] | None](
+    "retain loss",
+    {
+        "nll": likelihood.NLL,
+        "kl": divergence.KL,
+        "kl_rows": divergence.RowMeanKL,
+        "kl_first": first_token.FirstTokenKL,
+        "kl_nll": divergence.KLAndNLL,
+        "js": divergence.JS,
+        "activation": representation.Activation,
+        "js_first": first_token.FirstTokenJS,
+        "ap": preference.AnswerPreservation,
+        "limited_nll": LimitedNLL,
+        "top_logits": distillation.TopLogits,
+        "none": None,
+    },
+)
 
-PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
-    "kl": divergence.PreserveKL,
-    "nll": likelihood.PreserveNLL,
-    "none": None,
-}
+PRESERVE_LOSSES = Registry[type[PreserveLoss] | None](
+    "preserve loss",
+    {
+        "kl": divergence.PreserveKL,
+        "nll": likelihood.PreserveNLL,
+        "none": None,
+    },
+)
 
-REPLACEMENT_LOSSES: dict[str, type[first_token.ReplacementLoss] | None] = {
-    "refusal": first_token.LearnRefusal,
-    "alternative": first_token.LearnAlternative,
-    "none": None,
-}
+REPLACEMENT_LOSSES = Registry[type[first_token.ReplacementLoss] | None](
+    "replacement loss",
+    {
+        "refusal": first_token.LearnRefusal,
+        "alternative": first_token.LearnAlternative,
+        "none": None,
+    },
+)
 
-_PLAIN: dict[ComponentKind, tuple[dict[str, Any], type[Component], str, tuple[str, ...]]] = {
+_PLAIN: dict[ComponentKind, tuple[Registry[Any], type[Component], str, tuple[str, ...]]] = {
     "weighting": (WEIGHTINGS, Weighting, "weights", ("logps", "mask")),
     "forget loss": (FORGET_LOSSES, ForgetLoss, "values", ("logps", "mask", "weights", "ref_logps")),
 }
@@ -146,21 +162,21 @@ def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any
     Raises:
         ValueError: the name is taken or invalid, or an option has another type in another component.
     """
-    _add("weighting", name, weighting, WEIGHTINGS, Weighting)
+    _add(WEIGHTINGS, name, weighting, Weighting)
 
 
 def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
     """Add a forget loss: a subclass of `ForgetLoss`, or a plain function."""
-    _add("forget loss", name, loss, FORGET_LOSSES, ForgetLoss)
+    _add(FORGET_LOSSES, name, loss, ForgetLoss)
 
 
 def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
     """Add a retain loss."""
-    _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
+    _add(RETAIN_LOSSES, name, loss, RetainLoss)
 
 
-def _add(kind: Any, name: str, component: Any, table: dict[str, Any], base: type[Component]) -> None:
-    check_new_name(kind, name, table)
+def _add(table: Registry[Any], name: str, component: Any, base: type[Component]) -> None:
+    kind: Any = table.kind
     if kind in _PLAIN and inspect.isroutine(component):
         component = _from_function(kind, component)
     if not (isinstance(component, type) and issubclass(component, base)):
@@ -172,15 +188,7 @@ def _add(kind: Any, name: str, component: Any, table: dict[str, Any], base: type
             raise ValueError(
                 f"{kind} {name!r}: option {option.name!r} is a {other.kind.__name__} in another component; rename it."
             )
-    table[name] = component
-
-
-def check_new_name(kind: str, name: str, table: dict[str, Any]) -> None:
-    """Raise ValueError if a name cannot be used on the command line or is taken."""
-    if not (isinstance(name, str) and name.isidentifier()):
-        raise ValueError(f"{kind} names must consist of letters, digits and underscores, got {name!r}.")
-    if name in table:
-        raise ValueError(f"a {kind} {name!r} is registered already; choose another name.")
+    table.add(name, component)
 
 
 _plugins_loaded = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from atwu._names import Registry
 from atwu.methods.component import Range
 
 Values = Mapping[str, float]
@@ -51,7 +52,7 @@ OURS = "ours"
 """`values_from` of a method of which no values could be read."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
-METHODS: dict[str, Method] = {
+_SHIPPED = {
     "grad_ascent": Method("GradAscent", "uniform", "ga", "none", "Jang et al. 2023"),
     "grad_diff": Method(
         "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _GRAD_DIFF, first_trial=_weights(0.5, 1.0)
@@ -186,6 +187,7 @@ METHODS: dict[str, Method] = {
         values_from=CODE,
     ),
 }
+METHODS = Registry[Method]("method", _SHIPPED)
 
 CITATIONS: Mapping[str, str] = {
     "Jang et al. 2023": (

@@ -28,7 +28,6 @@ from atwu.methods.component_registry import (
     REPLACEMENT_LOSSES,
     RETAIN_LOSSES,
     WEIGHTINGS,
-    check_new_name,
     component_options,
     load_plugins,
     named_component,
@@ -243,7 +242,7 @@ def recipe(
         ValueError: an unknown name, a hyperparameter that the method does not have, or components that cannot be combined.
     """
     load_plugins()
-    row: Method = lookup("method", method, METHODS)
+    row = METHODS.find(method)
     chosen = (
         named_component("weighting", weighting or row.weighting),
         named_component("forget loss", forget_loss or row.forget_loss),
@@ -253,11 +252,11 @@ def recipe(
     if len(names) > 2 or not all(names):
         raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
     preserve, replacement = preserve or "none", replacement or "none"
-    weighting_classes: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
-    forget_class: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
-    retain_class: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
-    preserve_class: type[PreserveLoss] | None = lookup("preserve loss", preserve, PRESERVE_LOSSES)
-    replacement_class: type[ReplacementLoss] | None = lookup("replacement loss", replacement, REPLACEMENT_LOSSES)
+    weighting_classes = [WEIGHTINGS.find(name) for name in names]
+    forget_class = FORGET_LOSSES.find(chosen[1])
+    retain_class = RETAIN_LOSSES.find(chosen[2])
+    preserve_class = PRESERVE_LOSSES.find(preserve)
+    replacement_class = REPLACEMENT_LOSSES.find(replacement)
     classes: list[type[Component]] = [
         TermWeights,
         *weighting_classes,
@@ -297,8 +296,7 @@ def register_method(name: str, method: Method) -> None:
     """
     if not isinstance(method, Method):
         raise ValueError(f"a method must be an atwu.Method, got {type(method).__name__}.")
-    check_new_name("method", name, METHODS)
-    METHODS[name] = method
+    METHODS.add(name, method)
     try:
         recipe(name, **dict[str, Any](method.defaults))
     except BaseException:

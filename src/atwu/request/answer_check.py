@@ -80,10 +80,12 @@ class AnswerCheck:
             share = len(leaking) / len(own)
             return Leak(1 + share, f"{len(leaking)} of {len(own)} facts are stated to their own question", leaking)
         # The draws of one question with options count together, so they are asked together.
-        groups: dict[tuple[int, str], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for place in dict.fromkeys((*first, *range(len(self.askings)))):
+            asking = self.askings[place]
             if place not in answers:
-                groups.setdefault((self.askings[place].fact, self.askings[place].name), []).append(place)
+                key = (asking.fact, asking.name) if asking.options else (place,)
+                groups.setdefault(key, []).append(place)
         order = list(groups.values())
         total = len(own) + len(order)
         for start in range(0, len(order), CHECKED_TOGETHER):

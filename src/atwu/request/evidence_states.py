@@ -25,7 +25,7 @@ from atwu.evaluation.facts.askings import (
     second_turns,
     split_facts,
 )
-from atwu.evaluation.facts.fact_table import FactTable, answerer, ask, join_tables
+from atwu.evaluation.facts.fact_table import FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import (
     DIRECTION,
     EIGHT_BITS,
@@ -122,16 +122,16 @@ class _StateAsker:
     def in_state(self, rows: Sequence[Example], state: str, facts: Sequence[int] | None = None) -> FactTable:
         """Ask for some facts, by default all, in the model's present state."""
         askings = form_askings(rows, related=self.related, forms=STATE_FORMS)
-        return ask(self.answers(), _about(askings, facts), state=state)
+        return ask_facts(self.answers(), _about(askings, facts), state=state)
 
     def sampled(self, rows: Sequence[Example]) -> FactTable:
         how = self.answers(Decoding(temperature=TEMPERATURE))
-        return ask(how, sampled_askings(rows, SAMPLES_DRAWN), state=f"best of {SAMPLES_DRAWN} samples")
+        return ask_facts(how, sampled_askings(rows, SAMPLES_DRAWN), state=f"best of {SAMPLES_DRAWN} samples")
 
     def second_turn(self, rows: Sequence[Example]) -> FactTable:
         first, answers = own_askings(rows), self.answers()
         doubts = second_turns(first, answers([asking.prompt for asking in first]))
-        return ask(answers, doubts)
+        return ask_facts(answers, doubts)
 
     def fine_tuned(self, rows: Sequence[Example]) -> Iterator[FactTable]:
         """Yield what it says about the other half of some facts after steps on half of them."""

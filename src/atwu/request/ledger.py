@@ -28,7 +28,7 @@ from atwu.evaluation.facts.fact_table import FactCount, FactTable
 from atwu.evaluation.result import STRICT
 from atwu.request.request_folder import RowsUsed
 from atwu.request.row_facts import RowFact
-from atwu.request.verdict import STATING_LIMIT, facts_forgotten
+from atwu.request.verdict import clearly_more, facts_forgotten
 
 LEDGER_SCHEMA: Final = "atwu.ledger/3"
 GENERAL_NAME = "general.jsonl"
@@ -74,7 +74,7 @@ def recheck_outcome(baseline: Baseline, answers: FactTable) -> str:
     """Return the outcome of a check: came back, if the rule held and does not any more, or more answers state a fact."""
     if facts_forgotten(answers):
         return STILL_GONE
-    risen = answers.count().share > baseline.after.share + STATING_LIMIT
+    risen = clearly_more(answers.count(), baseline.after)
     return CAME_BACK if baseline.forgotten or risen else STILL_KNOWN
 
 

@@ -23,7 +23,7 @@ from atwu.evaluation.facts.askings import (
     plain_askings,
     split_facts,
 )
-from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask, join_tables
+from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
@@ -155,9 +155,9 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTa
     neighbours = sets.get(NEIGHBOURS, ())
     return join_tables(
         (
-            ask(answers, fact_askings(sets[FORGET], neighbours)),
-            ask(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
-            ask(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+            ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
+            ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
+            ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
         )
     )
 
@@ -180,14 +180,14 @@ def ask_in_cheap_states(
     for name, state in rounded_states(model).items():
         with state:
             answers = answerer(TransformersGenerator(model, tokenizer), system=reading.system, progress=name)
-            tables.append(ask(answers, askings, state=name))
+            tables.append(ask_facts(answers, askings, state=name))
     return join_tables(tables)
 
 
 def ask_after_examples(generator: TransformersGenerator, rows: Sequence[Example], reading: Reading) -> FactTable:
     """Ask for half of the facts after others with their answers; without any for which there are examples, empty."""
     askings = askings_after_examples(rows, *split_facts(rows))
-    return ask(answerer(generator, system=reading.system, progress="after examples"), askings)
+    return ask_facts(answerer(generator, system=reading.system, progress="after examples"), askings)
 
 
 def untested(rows: Sequence[Example]) -> tuple[str, ...]:

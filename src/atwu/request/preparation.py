@@ -22,6 +22,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import FactTable
+from atwu.evaluation.facts.known import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
@@ -216,6 +217,7 @@ def prepare(
         max_length=config.max_length,
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
+        known=tuple(known_probabilities(rows, read.logps)),
         ledger=None
         if context is None  # relative to the output, with links resolved
         else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),

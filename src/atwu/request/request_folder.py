@@ -72,6 +72,8 @@ class RequestRecord:
     choices: tuple[Choice, ...]
     facts: tuple[RowFact, ...] = ()
     """What carries the fact of each forget row."""
+    known: tuple[float | None, ...] = ()
+    """Probability of each fact against alternatives in the original model (`known_probabilities`)."""
     ledger: str | None = None
     """Folder of its ledger, relative to the output."""
     replaced_run_digest: str | None = None

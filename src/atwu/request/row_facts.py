@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from atwu.data.answer_units import candidate_spans
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.fact import asked_part, fact_parts
 from atwu.data.schema import Example, Message, Span
@@ -66,6 +69,10 @@ class ModelReader:
         encoded = self.encoder.encode_rows(rows, what="evidence").rows
         tokens = read_tokens(self.generator.model, encoded, entropy=False)
         return [TokenLogps(row.logps, row.offsets) for row in tokens]
+
+    def logps(self, rows: Sequence[Example]) -> list[FloatArray]:
+        """Return the log-probabilities of the tokens of each answer's text."""
+        return [np.array(read.logps)[[offset is not None for offset in read.offsets]] for read in self(rows)]
 
 
 def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:

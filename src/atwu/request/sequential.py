@@ -18,7 +18,7 @@ from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.fact_table import AS_SAVED, answerer, ask
+from atwu.evaluation.facts.fact_table import AS_SAVED, answerer, ask_facts
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.auto_settings import with_method
 from atwu.request.ledger import (
@@ -222,7 +222,7 @@ def recheck_requests(
     for entry, rows in earlier:
         askings = fact_askings(evenly_spaced(with_facts(rows, entry.facts), MAX_ROWS))
         answers = answerer(generator, system=_reading_of(entry.key).system, progress=f"request {entry.number}")
-        said = ask(answers, askings)
+        said = ask_facts(answers, askings)
         checks.append(
             RegressionCheck(entry.number, recheck_outcome(entry.baseline, said), entry.baseline, said.count())
         )

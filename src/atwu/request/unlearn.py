@@ -23,6 +23,7 @@ from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.facts.fact_table import FactTable, join_tables
+from atwu.evaluation.facts.known import known_notes, known_probabilities
 from atwu.evaluation.facts.readable import mark_unreadable
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
@@ -36,6 +37,7 @@ from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalE
 from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_folder import ANSWERS_NAME, RequestFolder, without_texts
+from atwu.request.row_facts import ModelReader
 from atwu.request.training_goals import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.request.unlearning_request import (
     AUTO,
@@ -265,7 +267,9 @@ def _measure_and_decide(
         said = ask_model(TransformersGenerator(model, tokenizer), prepared.sets, reading, progress="unlearned model")
         after = measure_model(model, tokenizer, prepared.sets, reading, name="after")
         said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
-    del model  # the original model needs the memory
+        read = ModelReader(TransformersGenerator(model, tokenizer), system=config.system, max_length=config.max_length)
+        known = known_probabilities(prepared.forget.rows, read.logps)
+    del model, read  # the original model needs the memory
     said = _read_by_original(request, prepared, config, said)
     files = RequestFolder(folder.work)
     verdict = decide(
@@ -274,6 +278,7 @@ def _measure_and_decide(
         max_retain_increase=request.max_retain_increase,
         retain_loss_increase=read_history(files.history).retain_loss_increase,
         not_tested=untested(request.rows),
+        notes=known_notes(prepared.record.known, known),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
     said.without_texts().write(files.path / ANSWERS_NAME.format("after"))

@@ -179,6 +179,7 @@ def decide(
     max_retain_increase: float,
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> RequestVerdict:
     """Decide the verdict on a request.
 
@@ -189,6 +190,7 @@ def decide(
         max_retain_increase: largest accepted increase.
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the tables do not cover.
+        notes: further sentences, which decide nothing.
     """
     sentence = rule(max_retain_increase)
     if nothing_to_forget(before):
@@ -209,6 +211,7 @@ def decide(
         sample_answers(saved),
         (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *next_commands),
         not_tested,
+        notes,
     )
 
 
@@ -305,6 +308,11 @@ def _rise(
 
 def all_met(criteria: Sequence[Criterion]) -> bool:
     return all(criterion.met for criterion in criteria)
+
+
+def clearly_more(after: FactCount, before: FactCount) -> bool:
+    """Return whether answers state a fact more often by more than the rule accepts of all answers."""
+    return after.share - before.share > STATING_LIMIT + ROUNDING
 
 
 def facts_forgotten(answers: FactTable) -> bool:

@@ -16,7 +16,7 @@ from atwu.evaluation.facts.fact_table import (
     FactCount,
     FactTable,
     answerer,
-    ask,
+    ask_facts,
     join_tables,
     read_fact_table,
     tabulate,
@@ -131,7 +131,7 @@ class Parrot:
 
 def test_any_generator_can_be_asked() -> None:
     own = own_askings(ROWS[:2])
-    table = ask(answerer(Parrot(), system="Be brief"), own, state="parroted")
+    table = ask_facts(answerer(Parrot(), system="Be brief"), own, state="parroted")
     assert [record.answer for record in table.records] == ["brief repair?", "brief repair?"]
     assert table.states == ("parroted",)
 

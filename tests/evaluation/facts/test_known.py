@@ -10,7 +10,7 @@ import pytest
 
 from atwu.data.arrays import FloatArray
 from atwu.data.schema import Example
-from atwu.evaluation.facts.known import known_probabilities
+from atwu.evaluation.facts.known import known_notes, known_probabilities
 
 PARIS = Example.from_qa(
     "What is the capital of France?",
@@ -55,3 +55,10 @@ def test_rows_without_a_question_or_enough_alternatives_have_no_value() -> None:
     few = Example.from_qa("Who?", "It was Orla Venn.", alternatives=("Ina", "Tom", "Bo"))
     text = Example((), "The capital of France is Paris.", alternatives=PARIS.alternatives)
     assert known_probabilities([few, text], lambda rows: []) == [None, None]
+
+
+def test_the_note_counts_facts_that_are_likelier_than_their_alternatives_together() -> None:
+    (note,) = known_notes([0.9, 0.6, None, 0.4], [0.2, 0.7, 0.9, None])
+    assert "1 of 2 facts" in note
+    assert "(2 before)" in note
+    assert known_notes([None], [None]) == ()

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from atwu._names import Registry
 from atwu.benchmarks.base import Benchmark
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
 from atwu.experiments.tuning.trial import check_search
+from atwu.methods.method_table import METHODS
 from atwu.training.preset_files import read_preset
 from tests.commands import Done, run_here
 
@@ -150,7 +152,8 @@ def test_any_other_error_ends_all(searches, monkeypatch, error):
 
 
 def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_ascent", "grad_diff"]))
+    two = Registry("method", {name: METHODS[name] for name in ("grad_ascent", "grad_diff")})
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", two)
     searches.pruned.add("grad_ascent")
     Path("out").mkdir()
     Path("out/grad_ascent.yaml").write_text("method: grad_ascent\n")  # of an earlier search

@@ -1,6 +1,6 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
-`ask` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks during training, evidence, exports and
+`ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
 the ledger are views of it.
 """
 
@@ -201,7 +201,7 @@ def answerer(
     return answers
 
 
-def ask(answers: Answerer, askings: Sequence[Asking], *, set: str = FORGET, state: str = AS_SAVED) -> FactTable:
+def ask_facts(answers: Answerer, askings: Sequence[Asking], *, set: str = FORGET, state: str = AS_SAVED) -> FactTable:
     """Ask a model for facts, and return what it said as a table.
 
     Args:

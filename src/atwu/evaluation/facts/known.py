@@ -46,6 +46,23 @@ def known_probabilities(rows: Sequence[Example], read: ReadLogps) -> list[float 
     return probabilities
 
 
+def known_notes(before: Sequence[float | None], after: Sequence[float | None]) -> tuple[str, ...]:
+    """Say for how many facts the key text is likelier than its alternatives together; nothing where no fact has alternatives.
+
+    Args:
+        before: probabilities in the original model, one per row.
+        after: the same in the unlearned model.
+    """
+    pairs = [(was, now) for was, now in zip(before, after, strict=False) if was is not None and now is not None]
+    if not pairs:
+        return ()
+    was, now = (sum(value > 0.5 for value in side) for side in zip(*pairs, strict=True))
+    return (
+        f"Whatever it says, {now} of {len(pairs)} facts are likelier to the model than {ALTERNATIVES} alternatives together "
+        f"({was} before).",
+    )
+
+
 def _choices(row: Example) -> list[Example]:
     """Return the row with its key text and with each alternative in place of it, cut behind that text."""
     part = asked_part(row)

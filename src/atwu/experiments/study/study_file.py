@@ -223,7 +223,7 @@ def _variant(entry: Any) -> Variant:
             f"an entry of methods must be a name, or a mapping with method and options, got {entry!r:.60}."
         )
     method = str(entry["method"])
-    lookup("method", method, METHODS)
+    METHODS.find(method)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
     label, start = entry.get("label"), entry.get("start")
     if start not in (None, _STARTS):

@@ -21,7 +21,6 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
-from atwu._names import lookup
 from atwu._program import program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
@@ -184,9 +183,12 @@ def plan_tuning(
                 f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
     else:
-        names = METHODS if "all" in methods else dict.fromkeys(methods)
-        for name in names:
-            lookup("method", name, METHODS)
+        if "all" in methods:
+            names = list(METHODS)
+        else:
+            names = list(dict.fromkeys(methods))
+            for name in names:
+                METHODS.find(name)
         variants = [Variant(name, name, options) for name in names]
     folder = output or Path("runs") / f"tune-{there.name}"
     check_output_folder(folder)

@@ -13,15 +13,14 @@ from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.asker import Asker
+from atwu.request.asking.asker import SubjectAsker
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
-    facts_of_document,
     passages,
     recite,
 )
-from atwu.request.asking.known_facts import ask_facts, compare_facts
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts
 from atwu.request.asking.own_statements import own_questions
 from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
 from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion, find_kind, read_templates
@@ -132,15 +131,15 @@ def ask(
     )
     _check(request)
 
-    def open_asker(name: str | Path) -> Asker:
+    def open_asker(name: str | Path) -> SubjectAsker:
         if model_url is not None:
             from atwu.judge.client import OpenAIChat
 
             chat = OpenAIChat(str(name), base_url=model_url, api_key_env=model_key)
-            return Asker(EndpointGenerator(chat), system=system, seed=seed)
+            return SubjectAsker(EndpointGenerator(chat), system=system, seed=seed)
         say(f"opening {name}")
         generator = TransformersGenerator(*open_model(str(name), loading or ModelLoadArgs(), device=device))
-        return Asker(
+        return SubjectAsker(
             generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW)
         )
 
@@ -153,7 +152,7 @@ def ask(
 
 
 def ask_into(
-    findings: _Findings, asker: Asker, request: AskRequest, *, say: Callable[[str], None] = lambda line: None
+    findings: _Findings, asker: SubjectAsker, request: AskRequest, *, say: Callable[[str], None] = lambda line: None
 ) -> str | None:
     """Ask what a request wants, and keep the findings as they come; return why it ended early, None if it did not."""
     interrupted = None
@@ -162,7 +161,7 @@ def ask_into(
             _ask_about(findings, asker, request, say)
         elif request.questions is not None:
             findings.asked += [SubjectQuestion((line,), "questions") for line in _lines(request.questions)]
-            findings.facts += ask_facts(asker, findings.asked, progress="questions")
+            findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
         elif request.document is not None:
             _ask_document(findings, asker, request, say)
     except (AtwuError, OSError) as error:
@@ -172,7 +171,7 @@ def ask_into(
     return interrupted
 
 
-def ask_with(asker: Asker, request: AskRequest, *, model: str = "the model") -> AskResult:
+def ask_with(asker: SubjectAsker, request: AskRequest, *, model: str = "the model") -> AskResult:
     """Return what a model says that is already open."""
     _check(request)
     findings = _Findings()
@@ -212,7 +211,7 @@ def _passages(path: Path) -> list[object]:
     return list(every)
 
 
-def _ask_about(findings: _Findings, asker: Asker, request: AskRequest, say: Callable[[str], None]) -> None:
+def _ask_about(findings: _Findings, asker: SubjectAsker, request: AskRequest, say: Callable[[str], None]) -> None:
     subject = (request.about or "").strip()
     by_name = read_templates(request.templates)
     if request.kind is not None:
@@ -230,25 +229,25 @@ def _ask_about(findings: _Findings, asker: Asker, request: AskRequest, say: Call
         _ask_chained(findings, asker, subject, by_name, say)
 
 
-def _ask_new(findings: _Findings, asker: Asker, questions: Sequence[SubjectQuestion], *, progress: str) -> None:
+def _ask_new(findings: _Findings, asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, progress: str) -> None:
     """Ask questions, and add what is not known from earlier ones: an own question often repeats a template."""
     earlier = {fact.key_text.casefold() for fact in findings.facts if fact.known}
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
     findings.asked += new
-    for fact in ask_facts(asker, new, kinds=findings.kinds, progress=progress):
+    for fact in ask_for_facts(asker, new, kinds=findings.kinds, progress=progress):
         if fact.source == "template" or fact.key_text.casefold() not in earlier:
             findings.facts.append(fact)
 
 
 def _ask_chained(
-    findings: _Findings, asker: Asker, subject: str, kinds: dict[str, SubjectKind], say: Callable[[str], None]
+    findings: _Findings, asker: SubjectAsker, subject: str, kinds: dict[str, SubjectKind], say: Callable[[str], None]
 ) -> None:
     """Ask about the answers, and keep what leads back: "In which city is the Louvre?" about Paris."""
     names = [fact.key_text for fact in findings.facts if fact.known and fact.key_text[:1].isupper()]
     chained = [name for name in dict.fromkeys(names) if name.casefold() != subject.casefold()]
     questions: list[SubjectQuestion] = []
-    subjects = []
+    subjects: list[str] = []
     for name in chained:
         kind = kind_of_answer(asker, name, kinds)
         if kind is not None and len(subjects) < CHAINED_SUBJECTS:
@@ -260,12 +259,12 @@ def _ask_chained(
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
     findings.asked += new
-    for fact in ask_facts(asker, new, progress="questions about the answers"):
+    for fact in ask_for_facts(asker, new, progress="questions about the answers"):
         if fact.key_text and states(fact.key_text, subject):
             findings.facts.append(fact)
 
 
-def _ask_document(findings: _Findings, asker: Asker, request: AskRequest, say: Callable[[str], None]) -> None:
+def _ask_document(findings: _Findings, asker: SubjectAsker, request: AskRequest, say: Callable[[str], None]) -> None:
     assert request.document is not None
     every = passages(file_text(request.document))
     chosen = choose_passages(every, request.limit)
@@ -276,12 +275,11 @@ def _ask_document(findings: _Findings, asker: Asker, request: AskRequest, say: C
         findings.notes.append(note)
         say(note)
     findings.texts += recite(asker, chosen)
-    questions = document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
-    findings.asked += [question for question, _ in questions.values()]
-    findings.facts += facts_of_document(ask_facts(asker, findings.asked, progress="questions"), questions)
+    findings.asked += document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
+    findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
 
 
-def _compare_into(findings: _Findings, asker: Asker) -> str | None:
+def _compare_into(findings: _Findings, asker: SubjectAsker) -> str | None:
     known = [place for place, fact in enumerate(findings.facts) if fact.known]
     try:
         compared = compare_facts(asker, [findings.facts[place] for place in known], findings.asked)

@@ -69,8 +69,9 @@ class AskResult:
         """Return one sentence: how much is known, or how little agrees."""
         parts = []
         if self.facts and not self.known:
-            agree = sum(fact.agree - 1 for fact in self.facts if fact.agree)
-            askings = sum(fact.askings - 1 for fact in self.facts if fact.agree)
+            # Of every question, one asking is what the others are compared with.
+            agree = sum(fact.agree - 1 for fact in self.facts)
+            askings = sum(fact.askings - 1 for fact in self.facts)
             parts.append(f"says nothing stable about {self.about} ({agree} of {askings} answers agree)")
         elif self.facts:
             parts.append(f"knows {_counted(len(self.known), 'fact')} of {self.about}")

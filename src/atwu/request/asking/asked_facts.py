@@ -29,9 +29,9 @@ class AskedFact:
     """What a model says to a question."""
 
     row: Example
-    """Question and the model's answer, its key text marked; the answer is as said if nothing is known."""
+    """Question and the model's answer, its key text and what else it repeats marked."""
     key_text: str
-    """The part of the answer that other askings repeat most often; empty if it has none."""
+    """The part of the answer that the askings say most often."""
     agree: int
     askings: int
     """Askings in all, the question as written among them, and those that say the key text."""

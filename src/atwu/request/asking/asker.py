@@ -30,17 +30,17 @@ _FEWEST_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class SubjectPrompt:
     """One way of asking for a fact."""
 
     prompt: Prompt
     temperature: float = 0.0
     opening: str = ""
-    """What the answer continues; it is no part of the answer."""
+    """What a text without a conversation continues; it is no part of the answer."""
 
 
 @dataclass
-class Asker:
+class SubjectAsker:
     """Asks one model.
 
     Args:
@@ -59,7 +59,12 @@ class Asker:
     asked: int = 0
 
     def ask(
-        self, askings: Sequence[Asking], *, tokens: int = ANSWER_TOKENS, stop: tuple[str, ...] = (), progress: str
+        self,
+        askings: Sequence[SubjectPrompt],
+        *,
+        tokens: int = ANSWER_TOKENS,
+        stop: tuple[str, ...] = (),
+        progress: str,
     ) -> list[str]:
         """Return the answers, in order; an empty one where a server gave none.
 
@@ -88,31 +93,31 @@ class Asker:
             return None  # a served model may change under its name
         return GenerationStore()
 
-    def question(self, text: str, *, temperature: float = 0.0, draw: int = 0) -> Asking:
+    def question(self, text: str, *, temperature: float = 0.0, draw: int = 0) -> SubjectPrompt:
         """Return a question in a conversation of its own."""
         messages = with_system((Message("user", text),), self.system)
-        return Asking(Prompt(messages, draw=draw), temperature)
+        return SubjectPrompt(Prompt(messages, draw=draw), temperature)
 
-    def opening(self, text: str) -> Asking:
+    def opening(self, text: str) -> SubjectPrompt:
         """Return a text to continue; a served model is asked to, since servers take no text without a conversation."""
         if self.read is not None:
-            return Asking(Prompt((), prefill=text), opening=text)
+            return SubjectPrompt(Prompt((), prefill=text), opening=text)
         complete = _phrases(text).get("complete", ("{opening}",))[0]
-        return Asking(self.question(complete.replace("{opening}", text)).prompt, opening=text)
+        return self.question(complete.replace("{opening}", text))
 
-    def first_ways(self, question: SubjectQuestion) -> list[Asking]:
+    def first_ways(self, question: SubjectQuestion) -> list[SubjectPrompt]:
         """Return the other ways in which a question is written; of one without others, generic ways."""
         ways = [self.question(way) if is_question(way) else self.opening(way) for way in question.ways[1:]]
         return ways or self._generic_ways(question.question)[:2]
 
-    def further_ways(self, question: SubjectQuestion) -> list[Asking]:
+    def further_ways(self, question: SubjectQuestion) -> list[SubjectPrompt]:
         """Return generic ways of asking, and sampled answers to the question."""
         generic = self._generic_ways(question.question)
         if len(question.ways) == 1:
             generic = generic[2:]
         return [*generic, *(self.question(question.question, temperature=value) for value in TEMPERATURES)]
 
-    def _generic_ways(self, question: str) -> list[Asking]:
+    def _generic_ways(self, question: str) -> list[SubjectPrompt]:
         phrases = _phrases(question)
         ways = []
         if "prefix" in phrases:
@@ -120,7 +125,7 @@ class Asker:
         if "two_turns" in phrases:
             user, assistant = phrases["two_turns"]
             turns = (Message("user", user), Message("assistant", assistant), Message("user", question))
-            ways.append(Asking(Prompt(with_system(turns, self.system))))
+            ways.append(SubjectPrompt(Prompt(with_system(turns, self.system))))
         lower = question.lower().rstrip("?. ？。؟")
         if lower != question.rstrip("?. ？。؟"):
             ways.append(self.question(lower))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.languages import WORD, is_unspaced
-from atwu.data.matching import states
 from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.asker import Asker, Asking, sentences
+from atwu.request.asking.asked_facts import RecitedText
+from atwu.request.asking.asker import SubjectAsker, SubjectPrompt, sentences
 from atwu.request.asking.own_statements import questions_from
 from atwu.request.asking.subject_templates import SubjectQuestion
 
-FEWEST_WORDS = 15
+FEWEST_SENTENCE_WORDS = 15
 """Words of a passage, at least; shorter sentences are joined with the next one."""
 MOST_WORDS = 60
 """Words of a passage, at most; what follows in a longer sentence is the next passage."""
@@ -51,7 +50,7 @@ def _sized_parts(paragraph: str) -> Iterator[str]:
         while len(_words(gathered)) > MOST_WORDS:
             first, gathered = _cut(gathered, MOST_WORDS)
             yield first
-        if len(_words(gathered)) >= FEWEST_WORDS:
+        if len(_words(gathered)) >= FEWEST_SENTENCE_WORDS:
             yield gathered
             gathered = ""
     if gathered:
@@ -60,7 +59,7 @@ def _sized_parts(paragraph: str) -> Iterator[str]:
 
 def _divided(part: str) -> Passage | None:
     count = len(_words(part))
-    if count < FEWEST_WORDS // 2:
+    if count < FEWEST_SENTENCE_WORDS // 2:
         return None
     opening, _ = _cut(part, max(3, round(count * OPENING_SHARE)))
     return Passage(opening, part[len(opening) :])
@@ -85,7 +84,7 @@ def _words(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def recite(asker: Asker, chosen: Sequence[Passage]) -> list[RecitedText]:
+def recite(asker: SubjectAsker, chosen: Sequence[Passage]) -> list[RecitedText]:
     """Return how much of each passage the model continues word for word from its first third."""
     askings = [_continuation(asker, passage.opening) for passage in chosen]
     longest = max((len(_words(passage.rest)) for passage in chosen), default=0)
@@ -94,7 +93,7 @@ def recite(asker: Asker, chosen: Sequence[Passage]) -> list[RecitedText]:
     return [_recited(passage, answer) for passage, answer in zip(chosen, answers, strict=True)]
 
 
-def _continuation(asker: Asker, opening: str) -> Asking:
+def _continuation(asker: SubjectAsker, opening: str) -> SubjectPrompt:
     if asker.read is not None:
         return asker.opening(opening)
     return asker.question(f"Continue this text word for word, without comment:\n\n{opening}")
@@ -115,18 +114,10 @@ def _folded(text: str) -> list[str]:
     return [text[start:end].casefold() for start, end in _words(text)]
 
 
-def document_questions(asker: Asker, chosen: Sequence[Passage]) -> dict[str, tuple[SubjectQuestion, Passage]]:
-    """Return question -> a question of the model that a passage answers, and the passage."""
-    by_sentence = {sentence: passage for passage in chosen for sentence in sentences(f"{passage.text}\n")[:1]}
-    questions = questions_from(asker, list(by_sentence), source="document")
-    return {question.question: (question, by_sentence[sentence]) for sentence, question in questions.items()}
-
-
-def facts_of_document(
-    facts: Sequence[AskedFact], asked: Mapping[str, tuple[SubjectQuestion, Passage]]
-) -> list[AskedFact]:
-    """Keep the answers whose key text the passage of their question says."""
-    return [fact for fact in facts if fact.key_text and states(asked[fact.row.question][1].text, fact.key_text)]
+def document_questions(asker: SubjectAsker, chosen: Sequence[Passage]) -> list[SubjectQuestion]:
+    """Return questions of the model, one for the first sentence of each passage that it finds one for."""
+    statements = [sentence for passage in chosen for sentence in sentences(f"{passage.text}\n")[:1]]
+    return list(questions_from(asker, list(dict.fromkeys(statements)), source="document").values())
 
 
 def choose_passages(every: Sequence[Passage], limit: int) -> list[Passage]:

@@ -6,6 +6,7 @@ weights, the evidence of `atwu.methods.weightings.contrast` tells; without, the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +23,13 @@ from atwu.judge.rules.refusals import is_refusal
 from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, replaceable_name
 from atwu.modeling.name_neighbours import names_by_kind
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
-from atwu.request.asking.asker import Asker, Asking, first_sentence
+from atwu.request.asking.asker import SubjectAsker, SubjectPrompt, first_sentence
 from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion
 
-OTHER_NAMES = 4
+OTHER_SUBJECTS = 4
 """Names with which a question is asked for comparison, without weights."""
+FILLER_QUESTIONS = 2
+"""Questions with a word without a capital in their answers, from which more make it one that the model likes to say."""
 GIVEN_TO_MOST = 0.5
 """Share of these names from which an answer that they get is knowledge about none of them."""
 _ANY_NAMES = ("countries", "scientists", "companies", "people")
@@ -34,43 +37,22 @@ _ANY_NAMES = ("countries", "scientists", "companies", "people")
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """A question with the model's first answer, and what its parts were repeated by so far."""
+class _Said:
+    """What a model said to one asking: its first sentence, with the parts that may carry a fact."""
 
-    question: SubjectQuestion
     row: Example
     parts: tuple[Span, ...]
-    agree: tuple[int, ...]
-    askings: int
-
-    def counted(self, answers: Sequence[str]) -> _Draft:
-        """Return the draft with further answers counted; an answer that is missing, as of a failing server, is none."""
-        given_answers = [answer for answer in answers if answer.strip()]
-        agree = tuple(
-            count + sum(_repeats(answer, self.text(part), self.row.question) for answer in given_answers)
-            for count, part in zip(self.agree, self.parts, strict=True)
-        )
-        return replace(self, agree=agree, askings=self.askings + len(given_answers))
 
     def text(self, part: Span) -> str:
         return self.row.answer[part[0] : part[1]]
 
-    def fact(self) -> AskedFact:
-        if not self.parts:
-            return AskedFact(self.row, "", 0, self.askings, self.question.source, subject=self.question.subject)
-        most = max(self.agree)
-        best = [part for part, agree in zip(self.parts, self.agree, strict=True) if agree == most]
-        # Of "lies" and "Lumo", said equally often, the name is what was asked for.
-        key = next((part for part in best if is_name_or_value(self.text(part))), best[0])
-        stable = [
-            part for part, agree in zip(self.parts, self.agree, strict=True) if agree >= KNOWN_SHARE * self.askings
-        ]
-        row = replace(self.row, forget_spans=tuple(stable) or (key,), asked_span=key if len(stable) > 1 else None)
-        return AskedFact(row, self.text(key), most, self.askings, self.question.source, subject=self.question.subject)
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self.text(part) for part in self.parts)
 
 
-def ask_facts(
-    asker: Asker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
+def ask_for_facts(
+    asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
 ) -> list[AskedFact]:
     """Return what a model says to questions, in order, without those that it does not answer at all.
 
@@ -78,22 +60,24 @@ def ask_facts(
         kinds: kinds of subjects, whose names are asked about for comparison if the model is served.
         progress: name of the questions in the progress display.
     """
-    answers = asker.ask([asker.question(each.question) for each in questions], progress=progress)
-    drafts = [
-        draft
-        for question, answer in zip(questions, answers, strict=True)
-        if (draft := _first_draft(question, answer)) is not None
+    ways = [_all_ways(asker, question) for question in questions]
+    answers = iter(asker.ask([way for several in ways for way in several], progress=progress))
+    said = []
+    for question, several in zip(questions, ways, strict=True):
+        texts = [(way, next(answers)) for way in several]
+        said.append([_said(question, way, text) for way, text in texts if text.strip()])
+    fillers = _fillers(said)
+    facts = [
+        fact
+        for question, sayings in zip(questions, said, strict=True)
+        if (fact := _agreed_fact(question, sayings, fillers)) is not None
     ]
-    drafts = _asked_again(asker, drafts, [asker.first_ways(each.question) for each in drafts], progress)
-    # What no other wording repeats cannot reach the share that counts as known.
-    going = [max(draft.agree, default=0) > 1 for draft in drafts]
-    ways = [asker.further_ways(draft.question) if goes_on else [] for draft, goes_on in zip(drafts, going, strict=True)]
-    drafts = _asked_again(asker, drafts, ways, progress)
-    facts = [draft.fact() for draft in drafts]
     return _compared_with_other_names(asker, facts, kinds, progress)
 
 
-def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]) -> list[AskedFact]:
+def compare_facts(
+    asker: SubjectAsker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]
+) -> list[AskedFact]:
     """Ask another model the same, and count how often it says the key texts of the first one.
 
     Args:
@@ -102,10 +86,7 @@ def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[
         questions: their questions with all ways of asking.
     """
     by_question = {question.question: question for question in questions}
-    ways = []
-    for fact in facts:
-        question = by_question[fact.row.question]
-        ways.append([asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)])
+    ways = [_all_ways(asker, by_question[fact.row.question]) for fact in facts]
     answers = iter(asker.ask([way for several in ways for way in several], progress="the other model"))
     compared = []
     for fact, several in zip(facts, ways, strict=True):
@@ -116,36 +97,71 @@ def compare_facts(asker: Asker, facts: Sequence[AskedFact], questions: Sequence[
     return compared
 
 
-def _first_draft(question: SubjectQuestion, answer: str) -> _Draft | None:
+def _all_ways(asker: SubjectAsker, question: SubjectQuestion) -> list[SubjectPrompt]:
+    return [asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)]
+
+
+def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
+    """Return the first sentence of an answer; a sentence that the model completed begins with its opening."""
     sentence = first_sentence(answer)
-    if not is_text(sentence) or is_refusal(sentence, question.question):
-        return None
+    if way.opening and not sentence.startswith(way.opening):
+        sentence = f"{way.opening} {sentence}"
     row = Example.from_qa(question.question, sentence, subject=question.subject)
+    if not is_text(sentence) or is_refusal(sentence, question.question):
+        return _Said(row, ())
     units = answer_units(row)
     parts = tuple(
         span
         for span in candidate_spans(row)
         if any(span[0] <= unit.start < span[1] and unit.content and not unit.asked for unit in units)
     )
-    return _Draft(question, row, parts, (1,) * len(parts), 1)
+    return _Said(row, parts)
+
+
+def _fillers(said: Sequence[Sequence[_Said]]) -> frozenset[str]:
+    """Return the words without a capital that a model says whatever it is asked: "indeed", "ancient", "traditional"."""
+    questions: Counter[str] = Counter()
+    for sayings in said:
+        questions.update(
+            {word for saying in sayings for text in saying.texts for word in text.split() if word.islower()}
+        )
+    return frozenset(word for word, count in questions.items() if count > FILLER_QUESTIONS)
+
+
+def _is_filler(text: str, fillers: frozenset[str]) -> bool:
+    return all(word in fillers for word in text.split())
+
+
+def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: frozenset[str]) -> AskedFact | None:
+    """Return what most answers to a question say; None if no answer says anything."""
+    texts = dict.fromkeys(text for saying in sayings for text in saying.texts if not _is_filler(text, fillers))
+    if question.statement is not None:
+        # A question of the model may miss its own statement; then its answer is about something else.
+        texts = dict.fromkeys(text for text in texts if states(question.statement, text))
+    if not texts:
+        return None
+    agree = {
+        text: sum(bool(saying.parts) and _repeats(saying.row.answer, text, question.question) for saying in sayings)
+        for text in texts
+    }
+    most = max(agree.values())
+    best = [text for text in texts if agree[text] == most]
+    # Of "lies" and "Lumo", said equally often, the name is what was asked for.
+    key = next((text for text in best if is_name_or_value(text)), best[0])
+    saying = next(saying for saying in sayings if key in saying.texts)
+    part = saying.parts[saying.texts.index(key)]
+    stable = [other for other in saying.parts if agree.get(saying.text(other), 0) >= KNOWN_SHARE * len(sayings)]
+    spans = tuple(sorted({*stable, part}))
+    row = replace(saying.row, forget_spans=spans, asked_span=part if len(spans) > 1 else None)
+    return AskedFact(row, key, most, len(sayings), question.source, subject=question.subject)
 
 
 def _repeats(answer: str, key_text: str, question: str) -> bool:
     return bool(key_text) and states(answer, key_text, question=question)
 
 
-def _asked_again(
-    asker: Asker, drafts: Sequence[_Draft], ways: Sequence[Sequence[Asking]], progress: str
-) -> list[_Draft]:
-    answers = iter(asker.ask([way for several in ways for way in several], progress=f"{progress}, asked again"))
-    return [
-        draft.counted([first_sentence(next(answers)) for _ in several])
-        for draft, several in zip(drafts, ways, strict=True)
-    ]
-
-
 def _compared_with_other_names(
-    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+    asker: SubjectAsker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
 ) -> list[AskedFact]:
     """Mark which repeated facts the model says for their own subject rather than for others."""
     places = [place for place, fact in enumerate(facts) if fact.repeated]
@@ -162,7 +178,7 @@ def _compared_with_other_names(
     return compared
 
 
-def _tested_by_evidence(asker: Asker, facts: Sequence[AskedFact]) -> list[AskedFact]:
+def _tested_by_evidence(asker: SubjectAsker, facts: Sequence[AskedFact]) -> list[AskedFact]:
     read = asker.read
     assert read is not None
     rows = [fact.row for fact in facts]
@@ -188,7 +204,7 @@ def _is_told_apart(row: Example, evidence: FloatArray) -> bool:
 
 
 def _tested_by_asking(
-    asker: Asker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
+    asker: SubjectAsker, facts: Sequence[AskedFact], kinds: Sequence[SubjectKind], progress: str
 ) -> list[AskedFact]:
     questions = [_questions_about_others(fact, kinds) for fact in facts]
     askings = [asker.question(text) for several in questions for text in several]
@@ -214,5 +230,5 @@ def _questions_about_others(fact: AskedFact, kinds: Sequence[SubjectKind]) -> li
     if not others:
         others = [names_by_kind()[kind][0] for kind in _ANY_NAMES]
     unlike = [other for other in others if other.lower() not in name.lower() and name.lower() not in other.lower()]
-    step = max(1, len(unlike) // OTHER_NAMES)
-    return [replace_words(fact.row.question, name, other) for other in unlike[::step][:OTHER_NAMES]]
+    step = max(1, len(unlike) // OTHER_SUBJECTS)
+    return [replace_words(fact.row.question, name, other) for other in unlike[::step][:OTHER_SUBJECTS]]

@@ -12,7 +12,7 @@ from atwu.data.fact_blanks import find_mentions
 from atwu.data.matching import states
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Prompt
-from atwu.request.asking.asker import TEMPERATURES, Asker, Asking, sentences
+from atwu.request.asking.asker import TEMPERATURES, SubjectAsker, SubjectPrompt, sentences
 from atwu.request.asking.subject_templates import SubjectQuestion
 
 _REQUESTS = (
@@ -34,7 +34,7 @@ _SHOWN = (
 """Statements with their questions, as the model is shown them."""
 
 
-def own_questions(asker: Asker, subject: str) -> list[SubjectQuestion]:
+def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
     """Return questions whose answers are what a model says about a subject by itself."""
     requests = [request.replace("{name}", subject) for request in _REQUESTS]
     askings = [asker.question(request) for request in requests]
@@ -47,7 +47,7 @@ def own_questions(asker: Asker, subject: str) -> list[SubjectQuestion]:
 
 
 def questions_from(
-    asker: Asker, statements: Sequence[str], *, source: str, subject: str | None = None
+    asker: SubjectAsker, statements: Sequence[str], *, source: str, subject: str | None = None
 ) -> dict[str, SubjectQuestion]:
     """Return statement -> a question of the model that it answers, without questions that show their answer.
 
@@ -60,15 +60,15 @@ def questions_from(
     for statement, text in zip(statements, written, strict=True):
         question = text.partition("?")[0].strip() + "?"
         if _asks_for_part(question, statement, subject):
-            questions[statement] = SubjectQuestion((question,), source, subject)
+            questions[statement] = SubjectQuestion((question,), source, subject, statement)
     return questions
 
 
-def _question_asking(asker: Asker, statement: str) -> Asking:
+def _question_asking(asker: SubjectAsker, statement: str) -> SubjectPrompt:
     shown = "\n\n".join(f"Sentence: {said}\nQuestion: {question}" for said, question in _SHOWN)
     text = f"{shown}\n\nSentence: {statement}\nQuestion:"
     if asker.read is not None:
-        return Asking(Prompt((), prefill=text))
+        return SubjectPrompt(Prompt((), prefill=text))
     return asker.question(f"Write one question that the last sentence answers.\n\n{text}")
 
 

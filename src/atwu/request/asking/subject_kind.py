@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from atwu.data.languages import WORD
-from atwu.request.asking.asker import Asker, first_sentence
+from atwu.request.asking.asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_templates import SubjectKind
 
 _QUESTIONS = ("What is {name}?", "Who is {name}?", "In one sentence, what is {name}?")
@@ -26,7 +26,7 @@ class FoundKind:
     """How it was found, in one line."""
 
 
-def find_subject_kind(asker: Asker, name: str, kinds: Mapping[str, SubjectKind]) -> FoundKind:
+def find_subject_kind(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> FoundKind:
     """Return the kind of a name.
 
     Raises:
@@ -43,9 +43,9 @@ def find_subject_kind(asker: Asker, name: str, kinds: Mapping[str, SubjectKind])
     if ranked and ranked[0][1] > 1:
         return _voted(name, kinds, ranked, len(answers))
     for other in _closest_names(asker, name):
-        kind = _listed_kind(other, kinds)
-        if kind is not None:
-            return FoundKind((kind,), f"{name}: asked about as a {kind.name}, like {other} (--kind changes it)")
+        listed = _listed_kind(other, kinds)
+        if listed is not None:
+            return FoundKind((listed,), f"{name}: asked about as a {listed.name}, like {other} (--kind changes it)")
     if ranked:
         return _voted(name, kinds, ranked[:1], len(answers))
     raise ValueError(
@@ -53,7 +53,7 @@ def find_subject_kind(asker: Asker, name: str, kinds: Mapping[str, SubjectKind])
     )
 
 
-def kind_of_answer(asker: Asker, name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
+def kind_of_answer(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
     """Return the kind of an answer that becomes a subject; None for one that is no name of such a kind, such as "German"."""
     if asker.read is None:
         try:
@@ -63,7 +63,7 @@ def kind_of_answer(asker: Asker, name: str, kinds: Mapping[str, SubjectKind]) ->
     return _listed_kind(_closest_names(asker, name)[0], kinds)
 
 
-def _closest_names(asker: Asker, name: str) -> list[str]:
+def _closest_names(asker: SubjectAsker, name: str) -> list[str]:
     """Return of each shipped kind the name that the model reads most like a given one, the closest kind first."""
     if asker.read is None:
         return []

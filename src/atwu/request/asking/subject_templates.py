@@ -25,7 +25,8 @@ class SubjectQuestion:
     source: str
     """Where it comes from: `template`, `own question`, `chain`, `questions` or `document`."""
     subject: str | None = None
-    kind: str | None = None
+    statement: str | None = None
+    """What a question of the model was made of; an answer that it does not say answers something else."""
 
     @property
     def question(self) -> str:
@@ -46,7 +47,7 @@ class SubjectKind:
     def questions(self, subject: str, *, source: str = "template") -> list[SubjectQuestion]:
         """Return the questions of this kind about a subject."""
         return [
-            SubjectQuestion(tuple(way.replace(_NAME, subject) for way in ways), source, subject, self.name)
+            SubjectQuestion(tuple(way.replace(_NAME, subject) for way in ways), source, subject)
             for ways in self.templates
         ]
 
