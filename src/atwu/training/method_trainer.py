@@ -208,7 +208,7 @@ class MethodTrainer(TokenTrainer):
                 args,
                 recipe=self.recipe,
                 scorer=self.scorer,
-                encoder=Encoder(self.processing_class, max_length=args.max_length, system=args.system),
+                encoder=lambda: Encoder(self.processing_class, max_length=args.max_length, system=args.system),
                 refusal_ids=self.refusal_ids,
                 say=self.say,
             )

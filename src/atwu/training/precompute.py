@@ -6,7 +6,7 @@ Values of the original model in them come from `reference_tables.py`. At the end
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +105,7 @@ def precomputed_tables(
     *,
     recipe: Recipe,
     scorer: TokenScorer | None,
-    encoder: Encoder,
+    encoder: Callable[[], Encoder],
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
@@ -154,9 +154,14 @@ def _whole_on(
     model.to(waits)
 
 
-def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Encoder) -> dict[str, TokenTable]:
-    """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
-    name."""
+def fixed_tables(
+    recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Callable[[], Encoder]
+) -> dict[str, TokenTable]:
+    """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined name.
+
+    Args:
+        encoder: creates the encoder of further rows; not called for encoded rows, which may come without a tokenizer.
+    """
     context = PrecomputeContext(
         forget=rows.forget.rows,
         retain=None if rows.retain is None else rows.retain.rows,
@@ -164,7 +169,7 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, enc
         retain_text=None if rows.retain is None else rows.retain.examples,
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
-        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder),
+        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
     )
     found = {
         name: weighting.precompute(context)
