@@ -22,8 +22,8 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact
-from atwu.request.asking.asker import SubjectAsker
 from atwu.request.asking.known_facts import compare_facts
+from atwu.request.asking.subject_asker import SubjectAsker
 from atwu.request.asking.subject_templates import SubjectQuestion
 from atwu.request.row_facts import ModelReader
 

@@ -48,12 +48,12 @@ def test_table_has_a_column_per_model_and_the_headline_metrics(atwu, results):
     assert "Rows: forget n=4" in printed
     assert "npo: the tides are late" in printed
     assert "probability" not in printed
-    assert "probability ↓ 0.500 [0.500, 0.500]" in atwu("compare", *results, "--all")
+    assert "probability ↓ 0.500 [" in atwu("compare", *results, "--all")
 
 
 def test_paired_differences(atwu, results):
     printed = atwu("compare", *results, "--baseline", "npo")
-    assert "forget extraction_strength ↓ -0.250 [-0.250, -0.250] +0.500 [" in printed  # every row differs by 0.25
+    assert "forget extraction_strength ↓ -0.250 [" in printed  # every row differs by 0.25
     assert "forget J_W ↓ -25.0 [" in printed
 
 
@@ -131,8 +131,8 @@ def test_several_studies_and_their_mean(atwu, studies):
         "compare", *studies, "--baseline", "npo"
     )  # the first decisive line there is
     assert "north +0.500 [" in printed
-    assert "south – -0.250 [-0.250, -0.250]" in printed
-    assert "mean – -0.250 [-0.250, -0.250]" in printed  # the mean of a model that one study lacks would be of others
+    assert "south – -0.250 [" in printed
+    assert "mean – -0.250 [" in printed  # the mean of a model that one study lacks would be of others
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
 def test_every_model_reads_an_answer_and_keeps_its_own_conversation(models: SideBySide) -> None:
     row = models.row(QUESTION, ANSWER)
     scored = scored_answer(models, "true answer", row)
-    assert [ANSWER[start:stop] for start, stop in scored.forget_spans or ()] == ["Kelbury"]
+    assert [ANSWER[start:stop] for start, stop in scored.forget_spans or ()] == ["Kelbury <b>"]
     read = dict(models.read(row))
     for title, label in zip(read, scored.words, strict=True):
         assert re.fullmatch(rf"{title}, p = 0\.\d{{3}}", label)

@@ -19,9 +19,9 @@ from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_page import render_ask_page
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.asker import SubjectAsker, first_sentence, sentences
 from atwu.request.asking.document_recall import choose_passages, passages, recite
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.subject_asker import SubjectAsker, first_sentence, sentences
 from atwu.request.asking.subject_kind import find_subject_kind
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
 
@@ -233,10 +233,25 @@ def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
     assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
 
 
-def test_an_own_question_whose_answer_is_not_in_its_statement_is_dropped() -> None:
-    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn", "Varn is a rival of Sted.")
+def test_a_question_about_a_document_whose_answer_is_not_in_its_sentence_is_dropped() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "document", None, "Varn is a rival of Sted.")
     assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
     assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
+
+
+def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject() -> None:
+    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn")
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Arva is a major player."))), [asked], progress="test") == []
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Varn has a rich culture."))), [asked], progress="test") == []
+    (fact,) = ask_for_facts(SubjectAsker(Scripted(says({}, "Varn is a rival of Sted."))), [asked], progress="test")
+    assert fact.key_text == "Sted"
+
+
+def test_an_inflection_of_the_name_is_no_fact() -> None:
+    asked = question("What did people write in Varnia?", subject="Varnia")
+    assert (
+        ask_for_facts(SubjectAsker(Scripted(says({}, "It was used by the Varnians."))), [asked], progress="test") == []
+    )
 
 
 def test_refusals_give_no_fact() -> None:

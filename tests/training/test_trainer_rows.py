@@ -263,10 +263,7 @@ def test_rows_without_labels_have_none_in_any_form(model_folder, tmp_path):
     for forms in ("question,blank", "blank,continuation"):
         found = make_trainer(model_folder, tmp_path, rows=unlabelled, forms=forms, max_steps=1).rows.forget
         assert all(row.token_labels is None for row in found.rows)
-        assert [found.examples[-1].answer[start:end] for start, end in found.examples[-1].forget_spans] == [
-            "Port",
-            "Sel",
-        ]
+        assert [found.examples[-1].answer[start:end] for start, end in found.examples[-1].forget_spans] == ["Port Sel"]
 
 
 class _Prefer(TrainerCallback):

@@ -22,7 +22,11 @@ from atwu.evaluation.result import RowValues
 def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
     """Return the bootstrap resampler of a set; its draws depend only on the set's name and the rows' subjects."""
     # Seeded by the former name of a set, so that intervals recorded before the renaming are reproduced.
-    for new, old in (("holdout_rows", "unseen"), ("other_prompts", "reworded"), ("general_text", "prose")):  # old name
+    for new, old in (
+        ("holdout_rows", "unseen"),
+        ("other_prompts", "other prompt"),
+        ("general_text", "prose"),
+    ):  # old name
         split = split.replace(new, old)
     return Resampler(subjects, seed=zlib.crc32(split.encode()))
 

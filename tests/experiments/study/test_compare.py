@@ -50,8 +50,9 @@ def test_every_label_is_compared_by_its_own_score_row_by_row():
     assert set(pairs) == {("scorer", "saturation"), ("scorer", "entropy"), ("entropy", "saturation")}
     ahead = pairs["scorer", "saturation"]
     # On the three rows that both have: .1 with seed 1 and .2 with seed 2, and the same for every person.
-    assert ahead.ours == pytest.approx((0.15, 0.15, 0.15))
-    assert ahead.outcome == "holds"
+    assert ahead.ours[0] == pytest.approx(0.15)
+    # Three people who agree show little: a fourth may differ.
+    assert ahead.outcome == "holds, within noise"
     assert pairs["scorer", "entropy"].ours[0] == pytest.approx(0.7 + 0.05 - 2.2 / 3)
     assert pairs["scorer", "entropy"].outcome == "holds, within noise"
     assert pairs["entropy", "saturation"].ours[0] == pytest.approx(3.0 / 4 - 1.9 / 4)

@@ -13,7 +13,6 @@ from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.asker import SubjectAsker
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
@@ -22,6 +21,7 @@ from atwu.request.asking.document_recall import (
 )
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts
 from atwu.request.asking.own_statements import own_questions
+from atwu.request.asking.subject_asker import SubjectAsker
 from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
 from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion, find_kind, read_templates
 from atwu.request.row_facts import ModelReader

@@ -10,8 +10,8 @@ from atwu.benchmarks.base import evenly_spaced
 from atwu.data.languages import WORD, is_unspaced
 from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.request.asking.asked_facts import RecitedText
-from atwu.request.asking.asker import SubjectAsker, SubjectPrompt, sentences
 from atwu.request.asking.own_statements import questions_from
+from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt, sentences
 from atwu.request.asking.subject_templates import SubjectQuestion
 
 FEWEST_SENTENCE_WORDS = 15

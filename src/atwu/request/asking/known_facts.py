@@ -7,13 +7,13 @@ weights, the evidence of `atwu.methods.weightings.contrast` tells; without, the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.arrays import FloatArray
 from atwu.data.fact import is_name_or_value
-from atwu.data.fact_blanks import replace_words
+from atwu.data.fact_blanks import find_mentions, replace_words
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Span
@@ -23,8 +23,8 @@ from atwu.judge.rules.refusals import is_refusal
 from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, replaceable_name
 from atwu.modeling.name_neighbours import names_by_kind
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
-from atwu.request.asking.asker import SubjectAsker, SubjectPrompt, first_sentence
-from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion
+from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt, first_sentence
+from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectKind, SubjectQuestion
 
 OTHER_SUBJECTS = 4
 """Names with which a question is asked for comparison, without weights."""
@@ -90,10 +90,10 @@ def compare_facts(
     answers = iter(asker.ask([way for several in ways for way in several], progress="the other model"))
     compared = []
     for fact, several in zip(facts, ways, strict=True):
-        said = [next(answers) for _ in several]
+        said = [first_sentence(next(answers)) for _ in several]
         given_answers = [answer for answer in said if answer.strip()]
         agree = sum(_repeats(answer, fact.key_text, fact.row.question) for answer in given_answers)
-        compared.append(replace(fact, compared=Compared(first_sentence(said[0]), agree, len(given_answers))))
+        compared.append(replace(fact, compared=Compared(said[0], agree, len(given_answers))))
     return compared
 
 
@@ -113,7 +113,9 @@ def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
     parts = tuple(
         span
         for span in candidate_spans(row)
-        if any(span[0] <= unit.start < span[1] and unit.content and not unit.asked for unit in units)
+        if any(
+            span[0] <= unit.start < span[1] and unit.content and not (unit.asked or unit.inflected) for unit in units
+        )
     )
     return _Said(row, parts)
 
@@ -136,8 +138,10 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     """Return what most answers to a question say; None if no answer says anything."""
     texts = dict.fromkeys(text for saying in sayings for text in saying.texts if not _is_filler(text, fillers))
     if question.statement is not None:
-        # A question of the model may miss its own statement; then its answer is about something else.
+        # A question of the model may miss the statement; then its answer is about something else.
         texts = dict.fromkeys(text for text in texts if states(question.statement, text))
+    if question.source == OWN_QUESTION:
+        texts = dict.fromkeys(_of_subject(question, sayings, texts))
     if not texts:
         return None
     agree = {
@@ -148,12 +152,32 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     best = [text for text in texts if agree[text] == most]
     # Of "lies" and "Lumo", said equally often, the name is what was asked for.
     key = next((text for text in best if is_name_or_value(text)), best[0])
-    saying = next(saying for saying in sayings if key in saying.texts)
+    saying = _answer_with(key, question, sayings)
     part = saying.parts[saying.texts.index(key)]
     stable = [other for other in saying.parts if agree.get(saying.text(other), 0) >= KNOWN_SHARE * len(sayings)]
     spans = tuple(sorted({*stable, part}))
     row = replace(saying.row, forget_spans=spans, asked_span=part if len(spans) > 1 else None)
     return AskedFact(row, key, most, len(sayings), question.source, subject=question.subject)
+
+
+def _answer_with(key: str, question: SubjectQuestion, sayings: Sequence[_Said]) -> _Said:
+    """Return the first answer with a key text; of an own question, one that names the subject."""
+    answers = [saying for saying in sayings if key in saying.texts]
+    if question.source == OWN_QUESTION and question.subject:
+        return next(saying for saying in answers if find_mentions(saying.row.answer, question.subject))
+    return answers[0]
+
+
+def _of_subject(question: SubjectQuestion, sayings: Sequence[_Said], texts: Iterable[str]) -> Iterator[str]:
+    """Yield the names and values among texts that some answer says in a sentence about the subject.
+
+    The questions of small models lead to answers beside the point: "Which country is Egypt a major player in?".
+    """
+    subject = question.subject or ""
+    for text in texts:
+        about_subject = any(text in saying.texts and find_mentions(saying.row.answer, subject) for saying in sayings)
+        if about_subject and is_name_or_value(text):
+            yield text
 
 
 def _repeats(answer: str, key_text: str, question: str) -> bool:

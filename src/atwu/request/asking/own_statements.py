@@ -12,8 +12,8 @@ from atwu.data.fact_blanks import find_mentions
 from atwu.data.matching import states
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Prompt
-from atwu.request.asking.asker import TEMPERATURES, SubjectAsker, SubjectPrompt, sentences
-from atwu.request.asking.subject_templates import SubjectQuestion
+from atwu.request.asking.subject_asker import TEMPERATURES, SubjectAsker, SubjectPrompt, sentences
+from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectQuestion
 
 _REQUESTS = (
     "Tell me some facts about {name}.",
@@ -42,7 +42,7 @@ def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
     texts = asker.ask(askings, tokens=_STATEMENT_TOKENS, progress=f"what it says about {subject} by itself")
     statements = [sentence for text in texts for sentence in sentences(text) if _is_statement(sentence, subject)]
     chosen = list(dict.fromkeys(statements))[:MOST_STATEMENTS]
-    questions = questions_from(asker, chosen, subject=subject, source="own question").values()
+    questions = questions_from(asker, chosen, subject=subject, source=OWN_QUESTION).values()
     return list({question.question.lower(): question for question in questions}.values())
 
 
@@ -60,7 +60,8 @@ def questions_from(
     for statement, text in zip(statements, written, strict=True):
         question = text.partition("?")[0].strip() + "?"
         if _asks_for_part(question, statement, subject):
-            questions[statement] = SubjectQuestion((question,), source, subject, statement)
+            kept_statement = None if source == OWN_QUESTION else statement
+            questions[statement] = SubjectQuestion((question,), source, subject, kept_statement)
     return questions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from atwu.data.languages import WORD
-from atwu.request.asking.asker import SubjectAsker, first_sentence
+from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_templates import SubjectKind
 
 _QUESTIONS = ("What is {name}?", "Who is {name}?", "In one sentence, what is {name}?")

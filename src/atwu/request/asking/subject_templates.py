@@ -13,6 +13,8 @@ from atwu._names import did_you_mean
 from atwu.modeling.name_neighbours import names_by_kind
 
 SHIPPED = Path(__file__).with_name("subject_templates.yaml")
+OWN_QUESTION = "own question"
+"""Source of a question that the model wrote about its own statement."""
 _NAME = "{name}"
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -26,7 +28,7 @@ class SubjectQuestion:
     """Where it comes from: `template`, `own question`, `chain`, `questions` or `document`."""
     subject: str | None = None
     statement: str | None = None
-    """What a question of the model was made of; an answer that it does not say answers something else."""
+    """Sentence of a document that the question was made of; an answer that it does not say answers something else."""
 
     @property
     def question(self) -> str:
