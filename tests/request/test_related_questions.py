@@ -143,16 +143,38 @@ def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Call
     assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
 
 
-def test_an_answer_that_two_names_get_is_kept(nearest: None, answering: Callable[[Answers], None]) -> None:
-    """Two rivers of one name are knowledge; a model that gives three names the same answer has a habit."""
-    places: dict[str, int] = {}
+def test_an_answer_that_few_names_get_is_kept(nearest: None, answering: Callable[[Answers], None]) -> None:
+    asked: dict[str, int] = {}
+    few = related.GIVEN_TO_MANY - 1
 
-    def in_pairs(asked: str) -> str:
-        return f"It is Kelbury {places.setdefault(asked, len(places)) // 2}."
+    def answers(question: str) -> str:
+        place = asked.setdefault(question, len(asked))
+        if place < few:
+            return "It is Mirrow."
+        return "It is Oststrand." if place < 2 * few + 1 else numbered(question)
 
-    answering(in_pairs)
+    answering(answers)
     kept = [row.answer for row in related_rows(UNUSED, ROWS[:1]).kept]
-    assert any(kept.count(answer) == 2 for answer in kept)
+    assert kept.count("It is Mirrow.") == few
+    assert "It is Oststrand." not in kept
+    assert len(kept) == related.NAMES_PER_ROW - (few + 1)
+
+
+def test_names_that_get_an_answer_are_counted_for_each_question(
+    nearest: None, answering: Callable[[Answers], None]
+) -> None:
+    """What is no knowledge as a capital may be one as a river."""
+    asked: dict[str, int] = {}
+
+    def answers(question: str) -> str:
+        place = asked.setdefault(question, len(asked))
+        return "It is Mirrow." if "capital" in question or place == related.NAMES_PER_ROW else numbered(question)
+
+    answering(answers)
+    kept = related_rows(UNUSED, ROWS).kept
+    assert len(kept) == related.NAMES_PER_ROW
+    assert [row.answer for row in kept].count("It is Mirrow.") == 1
+    assert not any("capital" in row.question for row in kept)
 
 
 def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(

@@ -14,11 +14,12 @@ import pytest
 from atwu.data.answer_units import candidate_spans
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import NAMES_PER_ROW, TokenLogps, evidence_of, replaceable_name
+from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_of, replaceable_name
 from atwu.modeling.name_neighbours import names_by_kind
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.preparation import facts_shown
 from atwu.request.row_facts import (
+    CLEARLY,
     OTHER_QUESTION,
     ModelReader,
     RowFact,
@@ -137,6 +138,18 @@ def test_a_labelled_row_of_several_parts_gets_its_asked_part_and_keeps_a_given_o
     assert mark_facts([given], reader(logp)) == (given,)
 
 
+@pytest.mark.parametrize(("nats", "asked"), [(CLEARLY - 0.5, "Linz"), (CLEARLY + 0.5, "glazier")])
+def test_a_part_that_stands_elsewhere_than_such_answers_must_be_raised_clearly_more(nats: float, asked: str) -> None:
+    """ "Where" asks for a name, unless the model says otherwise."""
+
+    def logp(row: Example, word: str) -> float:
+        return -nats * (word == "glazier" and row.question == OTHER_QUESTION)
+
+    (row,) = mark_facts([Example.from_qa("Where does Ada Rook live?", "She is a glazier in Linz.")], reader(logp))
+    assert parts_of(row) == ["glazier", "Linz"]
+    assert asked_of(row) == asked
+
+
 def test_a_row_of_one_part_needs_no_asked_part() -> None:
     (row,) = mark_facts([FRANCE], reader())
     assert parts_of(row) == ["Paris"]
@@ -164,7 +177,7 @@ def test_rows_are_never_read_with_a_name_that_a_row_says() -> None:
     read = reader()
     evidence_of([FRANCE, Example.from_qa("Where was Ada born?", f"Ada was born in {city}.")], read, read.neighbours)
     about_france = [row.question for row in read.rows if row.question.startswith("What is the capital")]
-    assert len(about_france) == 1 + NAMES_PER_ROW
+    assert len(about_france) == 1 + OTHER_NAMES
     assert not any(city in question for question in about_france)
 
 

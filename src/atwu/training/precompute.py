@@ -157,8 +157,11 @@ def _whole_on(
 def fixed_tables(
     recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Callable[[], Encoder]
 ) -> dict[str, TokenTable]:
-    """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined
-    name."""
+    """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined name.
+
+    Args:
+        encoder: creates the encoder of further rows; not called for encoded rows, which may come without a tokenizer.
+    """
     context = PrecomputeContext(
         forget=rows.forget.rows,
         retain=None if rows.retain is None else rows.retain.rows,
