@@ -247,13 +247,6 @@ def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject()
     assert fact.key_text == "Sted"
 
 
-def test_an_inflection_of_the_name_is_no_fact() -> None:
-    asked = question("What did people write in Varnia?", subject="Varnia")
-    assert (
-        ask_for_facts(SubjectAsker(Scripted(says({}, "It was used by the Varnians."))), [asked], progress="test") == []
-    )
-
-
 def test_refusals_give_no_fact() -> None:
     model = Scripted(says({"who": "I'm sorry, I don't know who that is."}))
     assert ask_for_facts(SubjectAsker(model), [question("Who is Varn?")], progress="test") == []

@@ -187,7 +187,10 @@ def ask_in_cheap_states(
 def ask_after_examples(generator: TransformersGenerator, rows: Sequence[Example], reading: Reading) -> FactTable:
     """Ask for half of the facts after others with their answers; without any for which there are examples, empty."""
     askings = askings_after_examples(rows, *split_facts(rows))
-    return ask_facts(answerer(generator, system=reading.system, progress="after examples"), askings)
+    try:
+        return ask_facts(answerer(generator, system=reading.system, progress="after examples"), askings)
+    except ValueError:  # the examples do not fit into the model
+        return FactTable(())
 
 
 def untested(rows: Sequence[Example]) -> tuple[str, ...]:

@@ -194,7 +194,8 @@ def decide(
     """
     sentence = rule(max_retain_increase)
     if nothing_to_forget(before):
-        return _nothing(before, sentence, changed=after is not None)
+        nothing = _nothing(before, sentence, changed=after is not None)
+        return dataclasses.replace(nothing, next_steps=(*nothing.next_steps, *next_commands))
     assert after is not None, "there are facts to forget"
     saved = after.select(states=(AS_SAVED,)).like(before)
     increase = math.nan if retain_loss_increase is None else retain_loss_increase

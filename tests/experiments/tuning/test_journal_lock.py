@@ -35,11 +35,3 @@ def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
     assert f"{place}.lock is held by another command, or was left by one that was killed" in announced[0]
     lock.release()
     assert not os.path.lexists(f"{place}.lock")
-
-
-def test_a_free_lock_is_taken_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    place = str(tmp_path / "search.journal")
-    lock = AnnouncedLock(journal.JournalFileSymlinkLock(place), place, after=60.0)
-    assert lock.acquire()
-    lock.release()
-    assert not caplog.records
