@@ -52,6 +52,7 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
 """Part of the default -> the options that it sets; `known` is a callback, `damaged` an attribute of the trainer."""
 KNOWN = 0.03
 """Key-token probability above which a row is still known, about that of holdout rows."""
+METRICS = ("memorization", "key_tokens", "forms", "fluency")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     **{part: (part,) for part in PARTS},
@@ -120,7 +121,9 @@ def main() -> None:
         if name in ("forget", NEIGHBOURS, "general")
     }
     reading = Reading(None, 512)
-    lines = [{"variant": "before", **summary(measure_model(model, tokenizer, sets, reading, name="before"))}]
+    lines = [
+        {"variant": "before", **summary(measure_model(model, tokenizer, sets, reading, name="before", metrics=METRICS))}
+    ]
     for name in (None, *given.only):
         if name is not None:
             options: dict[str, Any] = {"retain_loss": "kl"}
@@ -155,7 +158,7 @@ def main() -> None:
                 )
                 prefer.trainer, trainer.draw_damaged = trainer, "damaged" in VARIANTS[name]
                 trainer.train()
-            after = measure_model(trainer.model, tokenizer, sets, reading, name=name)
+            after = measure_model(trainer.model, tokenizer, sets, reading, name=name, metrics=METRICS)
             lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **summary(after)})
         with given.output.open("a", encoding="utf-8") as file:
             print(json.dumps(lines[-1]), file=file)
