@@ -72,7 +72,7 @@ ELSEWHERE = {
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
     r"atwu retain build .*general\.jsonl": "tests/request/test_request.py",
     r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
-    r"atwu unlearn --ledger": "tests/request/test_ledger.py",
+    r"atwu unlearn --model (?:first|unlearned)": "tests/request/test_earlier_requests.py",
     r"atwu evidence (unlearned|requests)": "tests/request/test_evidence.py",
     r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
     r"atwu board build": "tests/report/test_board.py",
