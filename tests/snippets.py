@@ -15,9 +15,11 @@ from tests.micro_models import write_micro
 from tests.report.conftest import make_records, write_study
 
 ROOT = Path(__file__).parent.parent
-RECORDED = ("headline", "miniatures", "people", "research", "small-forget-sets", "tofu-small", "theory")
-"""Pages that say how long runs were made; their commands are read, not run. All others are for following along."""
-SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+"""Pages of the documentation; their commands are run."""
+RECORDED = [*sorted((ROOT / "benchmarks/results").glob("*.md")), ROOT / "theory/README.md"]
+"""Pages that say how measurements were made; their commands are read, not run."""
+SHELL = ("atwu", "py-spy", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=", "OMP_NUM_THREADS=")
 """Beginnings of the first line of a block of commands; output is marked as ```text."""
 NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 

@@ -20,14 +20,13 @@ from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHT
 from atwu.methods.method_table import METHODS
 from tests.commands import run_command
 from tests.micro_models import write_micro
-from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
+from tests.snippets import ELSEWHERE, PAGES, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 SCRIPTS = [path for folder in ("examples", "benchmarks", "scripts") for path in sorted((ROOT / folder).glob("*.py"))]
-BLOCKS = [block for page in PAGES for block in snippets(page)]
+BLOCKS = [block for page in (*PAGES, *RECORDED) for block in snippets(page)]
 COMMANDS = [block for block in BLOCKS if block.kind == "shell"]
-FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
+FOLLOWED = [block for block in COMMANDS if block.page in PAGES]
 RUN = {
     tuple(substituted(command) for command in block.commands() if elsewhere(command) is None): block.name
     for block in reversed(FOLLOWED)
@@ -116,6 +115,7 @@ def columns_markdown(*metrics: str) -> list[str]:
             meaning = re.sub(r", (official|port) settings", "", meaning)
             meaning = meaning.removesuffix(" (Jin et al. 2024)") if metrics == ("rwku",) else meaning
             meaning = re.sub(r"the form [a-z ]+", "this form", meaning)
+            meaning = re.sub(r"(stories|people|biographies)(?= of LUME)", "documents", meaning)
             told.setdefault((meaning, between, better), []).append(f"`{column.name}`")
     return [f"| {', '.join(names)} | {' | '.join(facts)} |" for facts, names in told.items()]
 
@@ -132,7 +132,7 @@ def test_documented_columns_equal_those_of_the_metrics(metrics):
 
 
 def test_links_lead_to_files():
-    for page in [*PAGES, *NOTEBOOKS]:
+    for page in [*PAGES, *RECORDED, *NOTEBOOKS]:
         text = page.read_text()
         if page in NOTEBOOKS:
             cells = nbformat.read(page, as_version=4).cells
