@@ -87,12 +87,16 @@ def test_options_of_commands_exist():
         assert not unknown, command
 
 
+def test_targets_of_make_exist():
+    for command in (command for block in COMMANDS for command in block.commands()):
+        if command.startswith("make "):
+            assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
+
+
 def test_blocks_tested_elsewhere_exist():
     for command in (command for block in FOLLOWED for command in block.commands()):
         file = elsewhere(command)
         assert file is None or (ROOT / file).is_file(), command
-        if command.startswith("make "):
-            assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
     used = [
         pattern for pattern in ELSEWHERE for block in FOLLOWED for each in block.commands() if re.match(pattern, each)
     ]
