@@ -116,23 +116,32 @@ def columns_markdown(*metrics: str) -> list[str]:
             better = "↕" if both else arrows[column.direction_on(column.sets[0])]
             meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
             meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)
-            meaning = re.sub(r", (official|port) settings", "", meaning)
-            meaning = meaning.removesuffix(" (Jin et al. 2024)") if metrics == ("rwku",) else meaning
             meaning = re.sub(r"the form [a-z ]+", "this form", meaning)
-            meaning = re.sub(r"(stories|people|biographies)(?= of LUME)", "documents", meaning)
             told.setdefault((meaning, between, better), []).append(f"`{column.name}`")
     return [f"| {', '.join(names)} | {' | '.join(facts)} |" for facts, names in told.items()]
 
 
 WEIGHT_ATTACKS = ("relearning", "quantization")
+OF_BENCHMARKS = ("rwku", "lume", "muse", "knowundo")
 
 
 @pytest.mark.parametrize(
-    "metrics", [WEIGHT_ATTACKS, *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, "gradient_norm"))]
+    "metrics", [
+        WEIGHT_ATTACKS,
+        *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, *OF_BENCHMARKS, "gradient_norm")),
+    ],
 )
 def test_documented_columns_equal_those_of_the_metrics(metrics):
     lines = "\n".join(columns_markdown(*metrics))
     assert f"\n{lines}\n" in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{lines}"
+
+
+def test_the_columns_of_benchmarks_are_named():
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    for column in (column for name in OF_BENCHMARKS for column in find_metric(name).columns if column.shown):
+        name = re.sub(r"_(official|port)$", "_FLAVOUR", column.name)
+        name = re.sub(r"^lume_(forget|retain)_(\w+)_(stories|people|biographies)$", r"lume_SET_\2_KIND", name)
+        assert f"`{name}`" in page, column.name
 
 
 def test_links_lead_to_files():
