@@ -19,7 +19,19 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 """Pages of the documentation; their commands are run."""
 RECORDED = [*sorted((ROOT / "benchmarks/results").glob("*.md")), ROOT / "theory/README.md"]
 """Pages that say how measurements were made; their commands are read, not run."""
-SHELL = ("atwu", "py-spy", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=", "OMP_NUM_THREADS=")
+SHELL = (
+    "atwu",
+    "py-spy",
+    "make",
+    "pip",
+    "python",
+    "export",
+    "echo",
+    "ray",
+    "transformers",
+    "ATWU_DATA=",
+    "OMP_NUM_THREADS=",
+)
 """Beginnings of the first line of a block of commands; output is marked as ```text."""
 NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 

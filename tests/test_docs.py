@@ -126,7 +126,8 @@ OF_BENCHMARKS = ("rwku", "lume", "muse", "knowundo")
 
 
 @pytest.mark.parametrize(
-    "metrics", [
+    "metrics",
+    [
         WEIGHT_ATTACKS,
         *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, *OF_BENCHMARKS, "gradient_norm")),
     ],
