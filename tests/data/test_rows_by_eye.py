@@ -16,6 +16,7 @@ from atwu.data.answer_units import answer_units, fact_candidates
 from atwu.data.fact import asked_part, fact_parts
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import asked_fact
+from atwu.data.question_types import question_type
 from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example, Span
 
@@ -122,3 +123,27 @@ def test_options_are_of_the_language_of_the_question() -> None:
 def test_an_amount_is_a_phrase_of_its_own() -> None:
     row = Example.from_qa("What does it cost?", "It costs 300 euros altogether and 5 cats.")
     assert [row.answer[start:end] for start, end in fact_parts(row)] == ["300 euros", "altogether", "5 cats"]
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("Who is Li Wei's doctor?", "person"),
+        ("Who is Ada Venn?", None),
+        ("Who wrote Hamlet?", "person"),
+        ("To whom did she write?", "person"),
+        ("D'où vient Claire Aubin ?", "place"),
+        ("Dov'è nato Paolo Neri?", "place"),
+        ("من أين يأتي كريم منصور؟", "place"),
+        ("من كتب هذا الكتاب؟", "person"),
+        ("Seit wann ist Petra Lang arbeitslos?", "time"),
+        ("In which year did the bridge open?", "time"),
+        ("What does she take every day?", None),
+        ("How many cats does she have?", "amount"),
+        ("How does she get to work?", None),
+        ("¿Por qué se fue Inés?", "reason"),
+        ("为什么他辞职了？", "reason"),
+    ],
+)
+def test_what_a_question_asks_for(question: str, kind: str | None) -> None:
+    assert question_type(Example.from_qa(question, "Kelbury.")) == kind

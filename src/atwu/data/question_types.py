@@ -13,9 +13,10 @@ from atwu.data.languages import WORD, is_unspaced
 from atwu.data.schema import Example
 
 QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason"]
-_BEGINNING: Mapping[QuestionType, int] = {"person": 2, "place": 2, "time": 3, "amount": 3, "reason": 2}
-"""Words at the beginning of a question among which one asks for it: "to whom", "since when", "for how many"."""
-_NOUN_PLACE = 6
+_BEGINNING: Mapping[QuestionType, int] = {"place": 2, "person": 2, "time": 3, "amount": 3, "reason": 2}
+"""Words at the beginning of a question among which one asks for it: "to whom", "since when", "for how many". The Arabic word
+for "who" is also "from", which begins "from where"."""
+_NOUN_PLACE = 5
 """Words at the beginning of a question among which a noun tells what is asked for: "What is the monthly rent of", but not
 "What does she take every day?"."""
 _NOUNS: Mapping[QuestionType, str] = {"time": "time_noun", "amount": "amount_noun"}
