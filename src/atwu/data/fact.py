@@ -13,7 +13,8 @@ from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import is_caseless
 from atwu.data.question_types import follows_place_word, is_of, question_type, reason_start
 from atwu.data.schema import Example, Span
-from atwu.data.values import ValueKind, find_values
+from atwu.data.value_parts import ValueKind
+from atwu.data.values import find_values
 
 SEPARATORS = " -'’=."
 """What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
-from atwu.data.matching import word_frequency
 from atwu.data.schema import Example
+from atwu.data.word_frequencies import word_frequency
 
 _PARTICLES = frozenset(
     re.findall(r"\S+", "of the and van von de da do dos das du des del della di la le el bin al y и v. vs.")

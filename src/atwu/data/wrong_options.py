@@ -17,7 +17,8 @@ from typing import TypeAlias
 from atwu.data.fact_blanks import MarkedFact, find_mentions
 from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
-from atwu.data.values import Value, find_values
+from atwu.data.value_parts import Value
+from atwu.data.values import find_values
 
 MOST_OPTIONS = 6
 """Wrong options of a row, at most; each choice shows up to three of them."""
