@@ -30,6 +30,7 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
+from atwu.request.text_wording import unseen_wordings
 from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
 
 MAX_ROWS = 40
@@ -67,7 +68,16 @@ def measured_sets(
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
-    """Return the sets on which two models are compared."""
+    """Return the sets on which two models are compared.
+
+    Beside the holdout rows, which state facts, stand texts that no model saw where the forget rows have texts to recite; where
+    they have nothing else, in place of them.
+    """
+    unseen = unseen_wordings(forget, holdout)
+    if unseen and not any(row.messages for row in forget):
+        holdout = unseen
+    elif unseen:
+        holdout = (*(row for row in holdout if row.messages), *unseen)
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),
@@ -199,7 +209,9 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
     without = sum(not row.paraphrases for row in questions)
     items = []
     if not questions:
-        items.append("questions: the forget rows are plain texts, and were asked for by their beginnings")
+        items.append(
+            "questions: the forget rows are plain texts, which were to be continued; ask about what they say yourself"
+        )
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
