@@ -128,6 +128,7 @@ def test_the_run_that_says_nothing_is_the_longest_in_unseen_texts() -> None:
 
     assert measure_chance_run(some_words, unseen) == 4
     assert measure_chance_run(lambda prompts: ["" for _ in prompts], unseen) == 3
+    assert measure_chance_run(answers_with([FERRY]), unseen) == 7  # it saw one of them after all
 
 
 def about(known: Sequence[str], texts: Sequence[str] = (FERRY, TOWER)) -> FactTable:
@@ -199,9 +200,7 @@ def reciting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer([*texts, *(row.answer for row in unseen_texts())], vocab_size=600)
     scratch_model(ScratchShape(len(tokenizer), 96, 2, 2, 192)).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
-    write_rows(
-        folder / "texts.jsonl", [Example((), text) for text in (*texts, *(row.answer for row in general_text()))]
-    )
+    write_rows(folder / "texts.jsonl", [Example((), text) for text in texts])
     config = FinetuneConfig(
         num_train_epochs=60,
         learning_rate=3e-3,
@@ -251,3 +250,25 @@ def test_a_document_that_is_not_known_changes_nothing(
     assert result.verdict.outcome == NOTHING
     assert result.summary().startswith("VERDICT: NOTHING TO FORGET\nThe original model does not recite this text: it")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_book_is_read_and_asked_in_part_and_the_run_says_so(
+    reciting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hundred pages, of which the model knows nothing."""
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    book = tmp_path / "book.txt"
+    words = " ".join(unseen_texts()[-1].answer.split()[:45])
+    book.write_text("\n\n".join(f"Chapter {number}: {words}." for number in range(2000)), encoding="utf-8")
+    said: list[str] = []
+    with few_measurements():
+        result = unlearn_here(
+            str(reciting),
+            str(book),
+            output=tmp_path / "out",
+            options={"use_cpu": True, "disable_tqdm": True},
+            say=said.append,
+        )
+    assert any("has 2,000 passages; 200 of them, evenly spaced, are taken" in line for line in said)
+    assert any("asking the original model about 40 texts" in line for line in said)
+    assert result.verdict.outcome == NOTHING

@@ -289,7 +289,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:
-    return dataclasses.replace(request.forget_set, rows=rows)
+    return dataclasses.replace(request.forget_set, rows=rows, warnings=())  # `run_request` has said them
 
 
 def facts_shown(rows: Sequence[Example]) -> list[str]:

@@ -146,6 +146,8 @@ def run_request(
     say = say if first else silent
     if not overwrite and (done := _finished(request, config)) is not None:
         return done
+    for warning in request.forget_set.warnings:
+        say(f"warning: {warning}")
     rows = {"forget rows": request.forget, "retain rows": request.retain, "holdout rows": request.holdout}
     inputs = inputs_of_unlearning(request.source, config, rows)
     folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)
