@@ -1,7 +1,7 @@
 r"""Fine-tune a model on twenty texts until it recites them, and see what of ten it recites after a request to unlearn them.
 
     python benchmarks/recitation.py texts --output recitation
-    atwu finetune --model smollm2 --data recitation/all.jsonl --epochs 20 --learning-rate 2e-4 --batch-size 10 --bf16 \
+    atwu finetune --model smollm2 --data recitation/all.jsonl --epochs 10 --learning-rate 3e-4 --batch-size 5 --bf16 \
         --save-strategy no --output recitation/target
     atwu unlearn --model recitation/target --forget recitation/forget.txt --output recitation/unlearned
     python benchmarks/recitation.py measure --model recitation/target --model recitation/unlearned --texts

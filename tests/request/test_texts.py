@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +19,16 @@ from atwu.data.schema import Example
 from atwu.data.wording import has_wording
 from atwu.evaluation.facts.askings import AS_WRITTEN, CUTS, form_askings, own_askings
 from atwu.evaluation.facts.fact_table import FactTable, ask_facts, join_tables
-from atwu.evaluation.generations import Prompt
+from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.contrast import TokenLogps
 from atwu.methods.weightings.wording import spans_by_heart, wording_evidence
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.measurement import measured_sets
+from atwu.request.own_texts import write_own_texts
 from atwu.request.row_facts import RowFact, with_facts
 from atwu.request.screen import verdict_text
 from atwu.request.text_wording import mark_wording, measure_chance_run
-from atwu.request.training_goals import HOLDOUT_SET
+from atwu.request.training_goals import HOLDOUT_SET, UNSEEN_TEXTS
 from atwu.request.verdict import NOTHING, decide
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import ModelSource
@@ -106,7 +108,7 @@ def answers_with(texts: Sequence[str]) -> Callable[[Sequence[Prompt]], list[str]
         own = {
             prompt.prefill: next((text for text in texts if text.startswith(prompt.prefill)), "") for prompt in prompts
         }
-        return [own[prompt.prefill].removeprefix(prompt.prefill) or "nobody knows" for prompt in prompts]
+        return [own[prompt.prefill].removeprefix(prompt.prefill).strip() or "nobody knows" for prompt in prompts]
 
     return answers
 
@@ -124,10 +126,10 @@ def test_the_run_that_says_nothing_is_the_longest_in_unseen_texts() -> None:
     unseen = [Example((), FERRY), Example((), TOWER)]
 
     def some_words(prompts: Sequence[Prompt]) -> list[str]:
-        return ["under the bridge, twice before he lets" for _ in prompts]
+        return ["under the bridge, twice before he lets anybody" for _ in prompts]
 
-    assert measure_chance_run(some_words, unseen) == 4
-    assert measure_chance_run(lambda prompts: ["" for _ in prompts], unseen) == 3
+    assert measure_chance_run(some_words, unseen) == 5
+    assert measure_chance_run(lambda prompts: ["" for _ in prompts], unseen) == 4
     assert measure_chance_run(answers_with([FERRY]), unseen) == 7  # it saw one of them after all
 
 
@@ -192,6 +194,71 @@ def test_shipped_texts_are_long_enough_and_differ() -> None:
     assert set(general_text()) < set(unseen_texts())
 
 
+class Writer:
+    """A model that goes on with a text of its own where it can, and else with an endless one; it is sure of some texts."""
+
+    identity = "writer"
+
+    def __init__(self, texts: Sequence[str], *, sure_of: Sequence[str] = ()) -> None:
+        self.generator, self.texts, self.sure_of = self, texts, sure_of
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Any], None]) -> None:
+        on_done([(place, Generation(text, 1)) for place, text in enumerate(self.answers(prompts))])
+
+    def answers(self, prompts: Sequence[Prompt]) -> list[str]:
+        said = answers_with(self.texts)(prompts)
+        return [text if text != "nobody knows" else " again and again" * 12 for text in said]
+
+    def logps(self, rows: Sequence[Example]) -> list[Any]:
+        return [
+            np.full(9, -0.01 if any(text.startswith(row.answer) for text in self.sure_of) else -1.0) for row in rows
+        ]
+
+
+def starting_with(*words: str) -> list[str]:
+    """Return texts with these first words and few others in common."""
+    return [
+        f"{word} {text.partition(' ')[2]}" for word, text in zip(words, (FERRY, TOWER, ORCHARD, MARKET), strict=True)
+    ]
+
+
+def test_what_a_model_writes_by_itself_is_kept_but_for_what_is_forgotten(no_cache: None) -> None:
+    texts = starting_with("The", "When", "My", "On")
+    own = write_own_texts(Writer(texts), [Example((), texts[0])], 4)  # type: ignore[arg-type]
+    assert [row.answer.split()[0] for row in own.kept] == ["When", "My", "On"]
+    assert own.by_heart == ()  # it is sure of none
+    assert all(text.startswith(row.answer) for text, row in zip(texts[1:], own.kept, strict=True))
+
+
+def test_one_in_three_texts_by_heart_is_measured_and_not_kept(no_cache: None) -> None:
+    texts = starting_with("The", "When", "My", "On")
+    own = write_own_texts(Writer(texts, sure_of=texts[1:]), [], 4)  # type: ignore[arg-type]
+    (measured,) = own.by_heart
+    assert measured.answer.split()[0] == "When"
+    assert measured.chance_run == 4
+    assert [row.answer.split()[0] for row in own.kept] == ["The", "My", "On"]
+
+
+def test_loops_in_forgotten_texts_are_compared_with_those_in_unseen_ones() -> None:
+    """The original model loops in one of two unseen texts, and recites the text that is then continued with a loop."""
+    known = about([FERRY], [FERRY])
+    loop, plain = " again and again" * 12, "nobody knows"
+    unseen = ask_facts(lambda prompts: [loop, plain], own_askings([marked(TOWER), marked(MARKET)]), set=UNSEEN_TEXTS)
+    after = ask_facts(lambda prompts: [loop, plain, plain], form_askings([marked(FERRY)]))
+    verdict = decide(
+        join_tables((known, unseen)), join_tables((after, unseen)), retain_loss_increase=0.0, max_retain_increase=0.1
+    )
+    (readable,) = (criterion for criterion in verdict.criteria if criterion.name == "unreadable answers")
+    assert (readable.before, readable.after) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
+    assert readable.sentence.startswith("Of all 3 answers 1 cannot be read (1 of 2 before, with texts")
+    assert verdict.good
+
+
+@pytest.fixture
+def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def reciting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows four texts by heart."""
@@ -228,7 +295,7 @@ def test_a_text_file_is_recited_no_more(reciting: Path, tmp_path: Path, monkeypa
             say=said.append,
         )
     assert any("known by heart (words in brackets) of 2 of 2 texts" in line for line in said)
-    assert any("famous texts" in line for line in said)
+    assert any("other texts" in line for line in said)
     before, after = result.answers_before, result.answers_after
     assert after is not None
     assert before.select(set="forget").count().facts_stated == 2

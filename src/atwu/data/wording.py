@@ -15,8 +15,8 @@ FEWEST_WORDS = 12
 """Words of a text from which its wording is its fact; a shorter one states a fact: "The capital of France is Paris."."""
 OPENING_WORDS = 3
 """First words of a text, which no opening gives away and which are not unlearned."""
-LEAST_CHANCE_RUN, MOST_CHANCE_RUN = 3, 7
-"""Bounds of `chance_run`. Three common words follow each other in any text ("one of the"). Common phrases have up to six or
+LEAST_CHANCE_RUN, MOST_CHANCE_RUN = 4, 7
+"""Bounds of `chance_run`. Four common words follow each other in any text ("at the end of"). Common phrases have up to six or
 seven words; a model that says more saw the text, or copies."""
 MOST_RECITED = 40
 """Words behind an opening that a continuation is compared with, at most; an answer of 64 tokens has about as many."""

@@ -14,6 +14,7 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
+    AS_WRITTEN,
     PARAPHRASES,
     PROMPT_PREFIXES,
     Asking,
@@ -21,6 +22,7 @@ from atwu.evaluation.facts.askings import (
     form_askings,
     paraphrased_askings,
     plain_askings,
+    recitation_askings,
     split_facts,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
@@ -31,7 +33,7 @@ from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.text_wording import unseen_wordings
-from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, UNSEEN_TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
@@ -168,8 +170,16 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTa
             ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+            ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),
         )
     )
+
+
+def _unseen_askings(sets: Mapping[str, Sequence[Example]]) -> list[Asking]:
+    """Return holdout texts to be continued, where forget rows are: how a text goes on that nobody knows by heart."""
+    if not any(row.chance_run is not None for row in sets[FORGET]):
+        return []
+    return recitation_askings(sets.get(HOLDOUT_SET, ()), cuts=(AS_WRITTEN,))
 
 
 def ask_model(

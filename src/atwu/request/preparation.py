@@ -170,7 +170,7 @@ def prepare(
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
                 own_answers = (*general, *texts.kept, *related)
-                others = f"{len(texts.kept)} famous texts, " if texts.kept else ""
+                others = f"{len(texts.kept)} other texts, " if texts.kept else ""
                 say(
                     f"retain set: {'your rows, ' if given else ''}{others}and the model's answers to {len(general)} general "
                     f"questions and {len(related)} questions about related subjects"

@@ -1,6 +1,7 @@
-"""Other texts of the kind where texts are unlearned: famous openings, to train on as they are and to measure.
+"""Other texts of the kind where texts are unlearned: famous openings and what the model writes by itself.
 
-Of those to measure, the neighbour set has the ones that the original model recites: small models recite hardly any.
+Of some the neighbour set has those that the original model recites; the others are trained on as they are. Small models recite
+hardly any famous text, and a fine-tuned one its training texts.
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.data.general_rows import known_texts
-from atwu.data.recitation import compare_wording
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, recitation_askings
 from atwu.evaluation.facts.fact_table import ask_facts
-from atwu.request.related_questions import RelatedRows
+from atwu.request.own_texts import same_text, write_own_texts
+from atwu.request.related_questions import MEASURED_ROWS, RelatedRows
 from atwu.request.row_facts import ModelReader
-
-SAME_TEXT = 6
-"""Words in one run that two texts share from which they are taken to be the same; "that all men are created" has five."""
 
 
 def related_texts(
@@ -36,17 +34,16 @@ def related_texts(
     if chance_run is None:
         return none
     removed = [row for row in (*forget, *earlier) if not row.messages]
-    kept = _without(known_texts("kept"), removed) if train else ()
+    own = write_own_texts(read, removed, chance_run)
+    kept: tuple[Example, ...] = ()
+    if train:
+        kept = (*_without(known_texts("kept"), removed), *own.kept)
     measured = [replace(row, chance_run=chance_run) for row in _without(known_texts("measured"), removed)]
     said = ask_facts(read.answers, recitation_askings(measured, cuts=(AS_WRITTEN,)))
-    recited = tuple(measured[record.fact] for record in said.stating)
-    return replace(none, kept=kept, neighbours=recited)
+    famous = [measured[record.fact] for record in said.stating]
+    return replace(none, kept=kept, neighbours=(*famous, *own.by_heart)[:MEASURED_ROWS])
 
 
 def _without(texts: Sequence[Example], removed: Sequence[Example]) -> tuple[Example, ...]:
     """Return texts that are not among those to be forgotten, nor a part of one."""
-    return tuple(
-        text
-        for text in texts
-        if all(compare_wording("", row.answer, text.answer).longest_run < SAME_TEXT for row in removed)
-    )
+    return tuple(text for text in texts if not any(same_text(row.answer, text.answer) for row in removed))

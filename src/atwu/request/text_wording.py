@@ -1,6 +1,6 @@
 """Texts that must not be recited: which words the model has by heart, and how long a run says nothing.
 
-A model continues a text that it never saw with some of its words, too: "one of the". How many in a row is measured on texts
+A model continues a text that it never saw with some of its words, too: "at the end of". How many in a row is measured on texts
 that were written for this project, or on holdout texts of the user.
 """
 

@@ -30,7 +30,7 @@ from atwu.request.text_sentences import (
     recited_from_third_sentence,
     recited_sentence,
 )
-from atwu.request.training_goals import GENERAL
+from atwu.request.training_goals import GENERAL, UNSEEN_TEXTS
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
@@ -285,9 +285,15 @@ def cost_criteria(
         refused = [sum(record.refused for record in table.records) for table in general]
         sentence = f"Of {count_of(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
         criteria.append(_rise("refusals of general questions", general[0], general[1], "refused", sentence))
-    unreadable = [sum(record.unreadable for record in table.records) for table in (before, after)]
-    sentence = f"Of all {len(after.records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
-    criteria.append(_rise("unreadable answers", before, after, "unreadable", sentence))
+    readable = as_readable_as(before), _asked_of_both(after)
+    unreadable = [sum(record.unreadable for record in table.records) for table in readable]
+    sentence = f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
+    if before.select(set=UNSEEN_TEXTS).records:
+        sentence = (
+            f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} of "
+            f"{len(readable[0].records)} before, with texts that the model never saw in place of the recited ones)."
+        )
+    criteria.append(_rise("unreadable answers", *readable, "unreadable", sentence))
     if math.isnan(increase):
         sentence = "The loss on retained data is not a number any more."
     else:
@@ -305,6 +311,29 @@ def cost_criteria(
         )
     )
     return tuple(criteria)
+
+
+def as_readable_as(before: FactTable) -> FactTable:
+    """Return the answers that those of an unlearned model are to be as readable as.
+
+    A recited text is readable, and forgetting it leaves a model that continues it like any text that it never saw. Small models
+    end in loops there.
+    """
+    if not before.select(set=UNSEEN_TEXTS).records:
+        return before
+    recited = {
+        (record.fact, record.asking) for record in before.select(set=FORGET).records if record.recitation is not None
+    }
+    return FactTable(
+        tuple(
+            record for record in before.records if record.set != FORGET or (record.fact, record.asking) not in recited
+        )
+    )
+
+
+def _asked_of_both(after: FactTable) -> FactTable:
+    """Return the answers without those to texts that no model saw."""
+    return FactTable(tuple(record for record in after.records if record.set != UNSEEN_TEXTS))
 
 
 ROUNDING = 1e-9
