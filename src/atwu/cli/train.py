@@ -48,6 +48,9 @@ class UnlearnCommand(NamesRows):
     Rows are JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion, messages or text. If the run
     is killed, repeat the command to resume it.
 
+    A text file (.txt, .md) is a document that the model is to recite no more. If every line of it ends with a question mark,
+    it is a list of questions instead.
+
     The next request on the same model takes the unlearned model as --model: it reads what the earlier requests removed, keeps
     these rows out of what is retained, and asks for them again.
 
@@ -56,7 +59,7 @@ class UnlearnCommand(NamesRows):
 
     heading: ClassVar[str] = RUN
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
-    forget: str = rows_option("Forget rows: file, Hub data set or people:SIZE:SPLIT.")
+    forget: str = rows_option("Forget rows: file, document (.txt, .md), Hub data set or people:SIZE:SPLIT.")
     retain: str = rows_option(
         "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
     )

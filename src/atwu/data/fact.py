@@ -95,8 +95,11 @@ def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[Value
 def telling_texts(row: Example) -> tuple[str, ...]:
     """Return the texts that give a fact away when an answer says one of them: the asked part, and further names and values.
 
-    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th."
+    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th." No part of a
+    text gives its wording away.
     """
+    if row.chance_run is not None:
+        return ()
     asked = asked_part(row)
     parts = [(part, row.answer[part[0] : part[1]]) for part in fact_parts(row)]
     return tuple(dict.fromkeys(text for part, text in parts if part == asked or is_name_or_value(text)))

@@ -78,7 +78,10 @@ class AnswerCheck:
         leaking = self._leaking(answers)
         if leaking:
             share = len(leaking) / len(own)
-            return Leak(1 + share, f"{len(leaking)} of {len(own)} facts are stated to their own question", leaking)
+            what = "facts are stated to their own question"
+            if all(self.askings[place].wording for place in own):
+                what = "texts are recited from their first third"
+            return Leak(1 + share, f"{len(leaking)} of {len(own)} {what}", leaking)
         # The draws of one question with options count together, so they are asked together.
         groups: dict[tuple[object, ...], list[int]] = {}
         for place in dict.fromkeys((*first, *range(len(self.askings)))):

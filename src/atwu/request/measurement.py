@@ -14,6 +14,7 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
+    AS_WRITTEN,
     PARAPHRASES,
     PROMPT_PREFIXES,
     Asking,
@@ -21,6 +22,7 @@ from atwu.evaluation.facts.askings import (
     form_askings,
     paraphrased_askings,
     plain_askings,
+    recitation_askings,
     split_facts,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
@@ -30,7 +32,8 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
-from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.text_wording import unseen_wordings
+from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, UNSEEN_TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
@@ -67,7 +70,16 @@ def measured_sets(
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
-    """Return the sets on which two models are compared."""
+    """Return the sets on which two models are compared.
+
+    Beside the holdout rows, which state facts, stand texts that no model saw where the forget rows have texts to recite; where
+    they have nothing else, in place of them.
+    """
+    unseen = unseen_wordings(forget, holdout)
+    if unseen and not any(row.messages for row in forget):
+        holdout = unseen
+    elif unseen:
+        holdout = (*(row for row in holdout if row.messages), *unseen)
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),
@@ -158,8 +170,16 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTa
             ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+            ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),
         )
     )
+
+
+def _unseen_askings(sets: Mapping[str, Sequence[Example]]) -> list[Asking]:
+    """Return holdout texts to be continued, where forget rows are: how a text goes on that nobody knows by heart."""
+    if not any(row.chance_run is not None for row in sets[FORGET]):
+        return []
+    return recitation_askings(sets.get(HOLDOUT_SET, ()), cuts=(AS_WRITTEN,))
 
 
 def ask_model(
@@ -199,7 +219,9 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
     without = sum(not row.paraphrases for row in questions)
     items = []
     if not questions:
-        items.append("questions: the forget rows are plain texts, and were asked for by their beginnings")
+        items.append(
+            "questions: the forget rows are plain texts, which were to be continued; ask about what they say yourself"
+        )
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")

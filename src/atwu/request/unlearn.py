@@ -139,6 +139,8 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
     _ = request.retain_set, request.earlier
     first = config.process_index == 0
     say = say if first else silent
+    for warning in request.forget_set.warnings:
+        say(f"warning: {warning}")
     rows = {"forget rows": request.forget, "retain rows": request.retain, "holdout rows": request.holdout}
     inputs = inputs_of_unlearning(request.source, config, rows)
     folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)

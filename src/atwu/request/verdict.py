@@ -23,7 +23,15 @@ from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, Fa
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
 from atwu.request.regression_check import RegressionCheck
-from atwu.request.training_goals import GENERAL
+from atwu.request.text_sentences import (
+    RECITED_MEANS,
+    count_of,
+    not_recited_sentence,
+    only_texts,
+    recited_from_third_sentence,
+    recited_sentence,
+)
+from atwu.request.training_goals import GENERAL, UNSEEN_TEXTS
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
@@ -198,6 +206,8 @@ def decide(
         earlier: the earlier requests on this model, asked again.
     """
     sentence = rule(max_retain_increase)
+    if before.select(set=FORGET).recitations:
+        sentence = f"{sentence} {RECITED_MEANS}"
     if nothing_to_forget(before):
         nothing = _nothing(before, sentence, changed=after is not None)
         return dataclasses.replace(nothing, next_steps=(*nothing.next_steps, *next_commands))
@@ -231,13 +241,17 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
     verb = "still states its fact" if now.answers_stating == 1 else "still state their fact"
     ways = last.askings_per_fact
     sentence = (
-        f"{_number(now.facts, 'fact')}, each asked in {_up_to(last)}{_number(ways, 'way')}: {now.answers_stating} of "
-        f"{_number(now.answers, 'answer')} {verb} ({was.answers_stating} before)."
+        f"{count_of(now.facts, 'fact')}, each asked in {_up_to(last)}{count_of(ways, 'way')}: {now.answers_stating} of "
+        f"{count_of(now.answers, 'answer')} {verb} ({was.answers_stating} before)."
     )
+    if only_texts(last):
+        sentence = recited_sentence(first, last)
     asked = (
-        f"Asked their own question, {own.facts_stated} of {_number(own.facts, 'fact')} "
+        f"Asked their own question, {own.facts_stated} of {count_of(own.facts, 'fact')} "
         f"{'is' if own.facts_stated == 1 else 'are'} stated ({own_before.facts_stated} before)."
     )
+    if only_texts(last):
+        asked = recited_from_third_sentence(own_before, own)
     return (
         Criterion(
             "answers that state a fact", was.share, now.share, STATING_LIMIT, now.share <= STATING_LIMIT, sentence
@@ -266,8 +280,8 @@ def cost_criteria(
     if was.answers:
         smallest = was.share - POINTS
         sentence = (
-            f"Of {_number(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
-            f"{_number(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
+            f"Of {count_of(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
+            f"{count_of(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
         )
         limit = smallest if smallest > 0 else None
         kept = now.share >= smallest - ROUNDING
@@ -275,13 +289,17 @@ def cost_criteria(
     general = [table.select(set=GENERAL) for table in (before, after)]
     if general[0].records:
         refused = [sum(record.refused for record in table.records) for table in general]
-        sentence = (
-            f"Of {_number(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
-        )
+        sentence = f"Of {count_of(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
         criteria.append(_rise("refusals of general questions", general[0], general[1], "refused", sentence))
-    unreadable = [sum(record.unreadable for record in table.records) for table in (before, after)]
-    sentence = f"Of all {len(after.records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
-    criteria.append(_rise("unreadable answers", before, after, "unreadable", sentence))
+    readable = as_readable_as(before), _asked_of_both(after)
+    unreadable = [sum(record.unreadable for record in table.records) for table in readable]
+    sentence = f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
+    if before.select(set=UNSEEN_TEXTS).records:
+        sentence = (
+            f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} of "
+            f"{len(readable[0].records)} before, with texts that the model never saw in place of the recited ones)."
+        )
+    criteria.append(_rise("unreadable answers", *readable, "unreadable", sentence))
     if math.isnan(increase):
         sentence = "The loss on retained data is not a number any more."
     else:
@@ -299,6 +317,29 @@ def cost_criteria(
         )
     )
     return tuple(criteria)
+
+
+def as_readable_as(before: FactTable) -> FactTable:
+    """Return the answers that those of an unlearned model are to be as readable as.
+
+    A recited text is readable, and forgetting it leaves a model that continues it like any text that it never saw. Small models
+    end in loops there.
+    """
+    if not before.select(set=UNSEEN_TEXTS).records:
+        return before
+    recited = {
+        (record.fact, record.asking) for record in before.select(set=FORGET).records if record.recitation is not None
+    }
+    return FactTable(
+        tuple(
+            record for record in before.records if record.set != FORGET or (record.fact, record.asking) not in recited
+        )
+    )
+
+
+def _asked_of_both(after: FactTable) -> FactTable:
+    """Return the answers without those to texts that no model saw."""
+    return FactTable(tuple(record for record in after.records if record.set != UNSEEN_TEXTS))
 
 
 ROUNDING = 1e-9
@@ -338,10 +379,12 @@ def nothing_to_forget(before: FactTable) -> bool:
 def _nothing(before: FactTable, sentence: str, *, changed: bool) -> RequestVerdict:
     count = before.select(set=FORGET).count()
     reason = (
-        f"The original model does not know these facts: {count.answers_stating} of {_number(count.answers, 'answer')} about "
-        f"{_number(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
+        f"The original model does not know these facts: {count.answers_stating} of {count_of(count.answers, 'answer')} about "
+        f"{count_of(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
         "question."
     )
+    if only_texts(before.select(set=FORGET)):
+        reason = not_recited_sentence(before.select(set=FORGET))
     if not changed:
         reason += " Nothing was changed and nothing was written."
     leaks = before.select(set=FORGET).stating
@@ -420,7 +463,3 @@ def _up_to(table: FactTable) -> str:
     """Return "up to " if some facts were asked in fewer ways than others."""
     count = table.count()
     return "" if count.facts * table.askings_per_fact == count.answers else "up to "
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -12,12 +12,15 @@ from atwu.data.fact import fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example, Message
+from atwu.data.wording import cut_text
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
 from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
-"""The row's own question, and of a plain text its continuation."""
+"""The row's own question, and of a plain text its continuation; of one whose wording is asked for, from its first third."""
+CUTS = {AS_WRITTEN: 1 / 3, "from a quarter": 1 / 4, "from a half": 1 / 2}
+"""Way of asking for a wording -> share of the text that the model is given."""
 PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
@@ -49,6 +52,10 @@ class Asking:
     aliases: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     """The options that the question lists; the first part is the right one."""
+    wording: str = ""
+    """What follows the opening of a text that is to be recited."""
+    chance_run: int = 0
+    """Words of it in one run that say nothing."""
 
     @property
     def shown(self) -> str:
@@ -62,15 +69,37 @@ def form_askings(
 ) -> list[Asking]:
     """Return rows asked in all of several forms that they allow. A plain text is also asked to be continued from its middle.
 
+    A text whose wording is its fact is continued from several places if there is more than one form.
+
     Args:
         related: further rows for wrong options.
     """
+    by_heart = {index for index, row in enumerate(rows) if row.chance_run is not None}
     written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
-    askings = [_form_asking(form) for form in written if form.can_be_asked]
-    texts = {index for index, row in enumerate(rows) if not row.messages}
+    askings = [_form_asking(form) for form in written if form.can_be_asked and form.index not in by_heart]
+    askings += recitation_askings(rows, cuts=tuple(CUTS) if len(forms) > 1 else (AS_WRITTEN,))
+    texts = {index for index, row in enumerate(rows) if not row.messages and index not in by_heart}
     continued = {asking.fact: asking for index in texts if (asking := _continuation(index, rows[index])) is not None}
     of_texts = [asking for asking in askings if asking.fact in texts and _tells_what(asking, continued)]
     return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
+
+
+def recitation_askings(rows: Sequence[Example], *, cuts: Sequence[str] = tuple(CUTS)) -> list[Asking]:
+    """Return the texts among some rows whose wording is their fact, to be continued from several places.
+
+    Args:
+        cuts: names from `CUTS`.
+    """
+    askings = []
+    for index, row in enumerate(rows):
+        if row.chance_run is None:
+            continue
+        for name in cuts:
+            cut = cut_text(row.answer, CUTS[name])
+            if cut is not None:
+                prompt = Prompt((), prefill=cut.opening)
+                askings.append(Asking(index, name, prompt, (), "", wording=cut.wording, chance_run=row.chance_run))
+    return askings
 
 
 def _form_asking(form: FormRow) -> Asking:

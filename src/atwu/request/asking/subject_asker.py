@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from atwu.data.form_phrases import form_phrases
 from atwu.data.languages import detect_language
+from atwu.data.passages import find_sentence_end
 from atwu.data.render import with_system
 from atwu.data.schema import Message
 from atwu.errors import AtwuError
@@ -22,8 +23,6 @@ ANSWER_TOKENS = 32
 """Tokens of an answer; most first sentences of small chat models end before."""
 TEMPERATURES = (0.7, 1.0)
 """Temperatures at which a question is asked again: what a model knows survives both."""
-_SENTENCE_END = re.compile(r"(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bSt)(?<!\bMrs)[.!?][\"'”’)*]*(?=\s|$)|\n|[。！？]")
-"""End of a sentence; not behind an initial or a title."""
 _CLAUSE_END = re.compile(r"[,;:]\s")
 _FEWEST_WORDS = 3
 """Words of a sentence that was cut at a comma, at least."""
@@ -139,27 +138,15 @@ def _phrases(text: str) -> dict[str, tuple[str, ...]]:
 def first_sentence(answer: str) -> str:
     """Return the first sentence of an answer; one that was cut off ends before its last comma, and with a full stop."""
     text = answer.strip()
-    end = _SENTENCE_END.search(text)
-    while end is not None and not text[: end.start()].strip(" *#-\"'"):
-        text = text[end.end() :].strip()
-        end = _SENTENCE_END.search(text)
+    end = find_sentence_end(text)
+    while end is not None and not text[: end[0]].strip(" *#-\"'"):
+        text = text[end[1] :].strip()
+        end = find_sentence_end(text)
     if end is not None:
-        return text[: end.end()].strip()
+        return text[: end[1]].strip()
     clauses = [match.start() for match in _CLAUSE_END.finditer(text)]
     whole = [end for end in clauses if len(text[:end].split()) >= _FEWEST_WORDS]
     cut_off = len(text.split()) > ANSWER_TOKENS // 2
     if whole and cut_off:
         return f"{text[: whole[-1]]}."
     return text
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text into sentences, without those that are cut off at its end."""
-    parts: list[str] = []
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        sentence = text[start : end.end()].strip(" \n*#-")
-        if sentence:
-            parts.append(sentence)
-        start = end.end()
-    return parts
