@@ -23,6 +23,10 @@ Share = Annotated[float, ("least", 0), ("most", 1)]
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
+UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_components")
+"""Options of unlearning that change the updates of any method."""
+
+
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
     return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
@@ -174,6 +178,11 @@ class UnlearnOptions(TrainingOptions):
         0.0,
         "GRU: remove the part of the forget gradient that opposes a moving average of the retain gradient, in which the "
         "current step has this weight (GRU: 0.8; PCGrad: 1); 0 disables it.",
+    )
+    collapse_components: NonNegativeInt = training_option(
+        0,
+        "RepSelect, for robustness to relearning: number of leading components of the forget gradient of each weight matrix "
+        "(published: 512 of 4096) that are divided by the square of their size relative to the last one; 0 disables it.",
     )
     cache_dir: str | None = training_option(
         None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."
