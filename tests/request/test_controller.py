@@ -1,6 +1,6 @@
 """Decisions of the adaptive controller on scripted measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,6 +89,7 @@ class Scripted(AdaptiveController):
         known: Sequence[int] = (),
         likely_below: float = 0.0,
         warmup: int = 0,
+        cleans: Callable[[torch.nn.Module], bool] = lambda model: False,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -104,6 +105,8 @@ class Scripted(AdaptiveController):
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup, learning_rate=1e-3),
             paused_seconds=0.0,
+            cleaning=None,
+            clean_change=lambda: cleans(model),
         )
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
@@ -276,6 +279,29 @@ def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:
     controller.run()
     assert controller.change_scale == 0.8
     assert not controller.evaluations.leaks
+
+
+def halves(model: torch.nn.Module) -> bool:
+    with torch.no_grad():
+        model.weight.mul_(0.5)
+    return True
+
+
+def test_a_cleaned_change_is_evaluated_and_scaled_further() -> None:
+    """Four evaluations leave the weight 4; cleaning leaves 2, of which 0.7 is the smallest factor with at least 1.3."""
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=1.3 / 4, cleans=halves)
+    controller.run()
+    assert controller.change_scale == 0.7
+    assert controller.trainer.model.weight.item() == pytest.approx(1.4)
+    assert any("cleaned weight change: key-token prob 0.040" in line for line in controller.said)
+
+
+def test_a_cleaned_change_that_forgets_too_little_stays_whole() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=0.9, cleans=halves)
+    controller.run()
+    assert controller.change_scale == 1
+    assert controller.trainer.model.weight.item() == 2
+    assert controller.last.probability == 2 * GOAL
 
 
 def test_weights_short_of_the_goal_are_not_scaled() -> None:

@@ -64,6 +64,7 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, 
         {"sam_radius": 0.05},
         {"weight_noise": 0.05},
         {"collapse_components": 3},
+        {"clean_change": 5.0},
     ],
     ids=lambda options: next(iter(options)),
 )

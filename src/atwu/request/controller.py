@@ -251,6 +251,8 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.best is not None and self.best is not self.history[-1]:
             self._weights.restore()
             self.say(f"kept the weights of step {self.best.step}")
+        if self.trainer.clean_change():
+            self._measure_cleaned(self.last)
         if self._weights.scalable and self.best is not None and self.best.leak is not None:
             self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
@@ -263,6 +265,19 @@ class AdaptiveController(TrainerCallback):
                 self.change_scale,
             )
             write_json(self.history_file, dataclasses.asdict(history))
+
+    def _measure_cleaned(self, trained: EvaluationRecord) -> None:
+        """Measure what cleaning has left of the change of the weights, from now on the best weights."""
+        measured = self.evaluations.measure(trained.step)
+        if trained.leak is not None:
+            measured = _with_leak(measured, self._find_leak(at_most=self._tolerated_leak))
+        self.history.append(measured)
+        if self.stop:
+            self._keep(measured)
+        self.say(
+            f"cleaned weight change: key-token prob {measured.probability:.3f}  accuracy {measured.accuracy:.3f}  "
+            f"retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
+        )
 
     # Scale of the weight change
 

@@ -24,6 +24,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import text_config, train_only_down_projections, unwrap
 from atwu.modeling.modes import eval_mode
+from atwu.training.change_cleaning import ChangeCleaning
 from atwu.training.component_collapse import ComponentCollapse
 from atwu.training.config import UnlearnConfig, checked_config
 from atwu.training.gradient_rectification import GradientRectification
@@ -110,6 +111,8 @@ class MethodTrainer(TokenTrainer):
                 "sam_radius, weight_noise, rectify_gradient and collapse_components work in a single process only; train "
                 "with one."
             )
+        if args.world_size > 1 and args.clean_change:
+            raise ValueError("clean_change works in a single process only; train with one, or leave it out.")
         samples = "own_samples" in self.recipe.needs
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
@@ -186,6 +189,11 @@ class MethodTrainer(TokenTrainer):
         self.collapse: ComponentCollapse | None = None
         if args.collapse_components:
             self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
+        self.cleaning: ChangeCleaning | None = None
+        """Cleaning of the change since now, so before a checkpoint is loaded."""
+        if args.clean_change and rows.retain is not None:
+            self.cleaning = ChangeCleaning(self.loaded.model, strength=args.clean_change, rows=rows.retain.rows)
+        self._cleaned = False
 
     def record_entries(self) -> dict[str, Any]:
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
@@ -221,6 +229,24 @@ class MethodTrainer(TokenTrainer):
 
     def _prepare_run(self) -> None:
         _ = self.precomputed  # before the first step, and before the model is sharded
+
+    def _train(self, *args: Any, **kwargs: Any) -> Any:
+        self._cleaned = False
+        result = super()._train(*args, **kwargs)
+        self.clean_change()
+        return result
+
+    def clean_change(self) -> bool:
+        """Clean the change of the weights, once for a training; return whether there was something to do.
+
+        A callback that ends training with earlier weights calls this itself, to evaluate what is left.
+        """
+        if self.cleaning is None or self._cleaned:
+            return False
+        self._cleaned = True
+        size, effect = self.cleaning.clean()
+        self.say(f"cleaned the weight change: {size:.0%} of it is left, and {effect:.0%} of its effect on retain rows")
+        return True
 
     def pretrain_scorer(self) -> None:
         """Train the scorer on one pass over the forget set with the original model, with an update per micro-batch."""

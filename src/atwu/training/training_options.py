@@ -23,8 +23,8 @@ Share = Annotated[float, ("least", 0), ("most", 1)]
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
-UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_components")
-"""Options of unlearning that change the updates of any method."""
+UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_components", "clean_change")
+"""Options of unlearning that change the updates of any method, or all of them together."""
 
 
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
@@ -183,6 +183,11 @@ class UnlearnOptions(TrainingOptions):
         0,
         "RepSelect, for robustness to relearning: number of leading components of the forget gradient of each weight matrix "
         "(published: 512 of 4096) that are divided by the square of their size relative to the last one; 0 disables it.",
+    )
+    clean_change: NonNegativeFloat = training_option(
+        0.0,
+        "SAGE, against damage: after training, the weight change along each direction of the inputs of retain rows is divided "
+        "by 1 + this value x energy of the direction / mean energy; 0 disables it.",
     )
     cache_dir: str | None = training_option(
         None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."

@@ -70,17 +70,19 @@ def unlearning_rows(
     """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
 
     Args:
-        retain: retain rows; ignored if the recipe does not need them.
+        retain: retain rows; ignored if neither the recipe nor `clean_change` needs them.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
+    if retain is None and config.clean_change:
+        raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
     longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
-    if retain is not None and "retain" in recipe.needs:
+    if retain is not None and ("retain" in recipe.needs or config.clean_change):
         retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, encoding)
     closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
