@@ -241,6 +241,24 @@ def test_rows_are_trained_in_several_forms_and_paired_by_form(model_folder, tmp_
     assert trainer.rows.forget.rows[0].token_labels is not None
 
 
+def test_rows_in_other_syntax_are_unlearned_with_their_labels(model_folder, tmp_path):
+    rows = [
+        Example.from_qa(
+            f"Where was {name} born?",
+            f"{name} was born in {town}.",
+            forget_spans=((len(name) + 13, len(name) + 13 + len(town)),),
+        )
+        for name, town in (("Orla Venn", "Kelbury"), ("Tavi Brook", "Mirrow"))
+    ]
+    trainer = make_trainer(model_folder, tmp_path, rows=rows, forms="question,syntax", max_steps=2)
+    trainer.train()
+    forget = trainer.rows.forget
+    assert forget.forms == ("question", "cleft", "relative_clause") * 2
+    answers = [row.answer for row in forget.examples]
+    assert answers[1:3] == ["It was in Kelbury that Orla Venn was born.", "Kelbury is where Orla Venn was born."]
+    assert all(any(row.token_labels) for row in forget.rows)
+
+
 def test_further_retain_rows_replace_the_form_with_their_prompt(model_folder, tmp_path):
     written = make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", max_steps=1).rows.retain
     blank = written.examples[written.forms.index("blank")]

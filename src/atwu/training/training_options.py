@@ -135,7 +135,8 @@ class UnlearnOptions(TrainingOptions):
     )
     forms: str = training_option(
         "none",
-        "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",
+        "Forms of each question to train on: auto, none, syntax (cleft sentence, relative clause, passive), or names such as "
+        "question,blank, also together; retain rows are paired by form.",
     )
     pairing: str = training_option(
         "random",
