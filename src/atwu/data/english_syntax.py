@@ -262,8 +262,8 @@ def _rewrite_initial(phrase: str, predicate: str, stop: str, question: str) -> d
     }
     turned = _object_and_adverbial(predicate)
     if turned is not None:
-        past, thing, adverbial = turned
-        forms[PASSIVE] = f"{_capital(thing)} was {participle(past)} by {phrase}{adverbial}{stop}"
+        done, thing, adverbial = turned
+        forms[PASSIVE] = f"{_capital(thing)} was {participle(done)} by {phrase}{adverbial}{stop}"
     passive = re.fullmatch(r"(?:was|were) (?P<participle>[a-z]+) by (?P<agent>.+)", predicate)
     if passive is not None and not _ADVERBIAL.search(passive["agent"]):
         past = active(passive["participle"])

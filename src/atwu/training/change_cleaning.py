@@ -52,8 +52,9 @@ def clean_change(change: Tensor, moment: Tensor, *, strength: float) -> Tensor:
     energies, directions = torch.linalg.eigh((moment / mean).double().cpu())
     # Where no input points, rounding leaves energies below 0.
     suppressed = 1 - 1 / (1 + strength * energies.clamp(min=0))
-    wanted = change.double().cpu()
-    return (wanted - (wanted @ directions * suppressed) @ directions.T).to(change)
+    whole = change.double().cpu()
+    cleaned: Tensor = (whole - (whole @ directions * suppressed) @ directions.T).to(change)
+    return cleaned
 
 
 def effect(change: Tensor, moment: Tensor) -> float:
@@ -65,7 +66,7 @@ def effect(change: Tensor, moment: Tensor) -> float:
 class _Matrix:
     """A trained weight matrix whose change is cleaned."""
 
-    weight: nn.Parameter
+    weight: Tensor
     reads: nn.Module
     """The layer with the same inputs."""
     original: Tensor | None
