@@ -1,6 +1,7 @@
 """Decisions of the adaptive controller on scripted measurements."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +64,9 @@ class ScriptedEvaluations(GoalEvaluations):
         share = self.trainer.model.weight.item() / (self.history[-1].step / 5)
         return 1 + (share < self.likely_below)
 
+    def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
+        return (round(10 * leak.excess),)
+
     def known_rows(self) -> tuple[list[int], list[int]]:
         if not self.known:
             return [], []
@@ -90,6 +94,7 @@ class Scripted(AdaptiveController):
         likely_below: float = 0.0,
         warmup: int = 0,
         cleans: Callable[[torch.nn.Module], bool] = lambda model: False,
+        forget_leaks: bool = False,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -112,7 +117,9 @@ class Scripted(AdaptiveController):
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
         evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from, known, likely_below)
-        super().__init__(trainer, evaluations, every=5, adapt=True, stop=True, say=self.said.append)
+        super().__init__(
+            trainer, evaluations, every=5, adapt=True, stop=True, forget_leaks=forget_leaks, say=self.said.append
+        )
 
     def run(self) -> int:
         """Train until the controller ends training; every step adds 1 to the weight. Return the number of evaluations."""
@@ -341,3 +348,24 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
         pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
         assert pauses == [*[2] * 3, *[1] * (3 + leaking)]
+
+
+def test_rows_that_leak_are_preferred_for_the_rest_of_the_run_and_after_resuming(tmp_path: Path) -> None:
+    """Leaks of .3 and .2 are those of the rows 3 and 2; row 7 is still known."""
+    options: dict[str, Any] = {"known": [1] * 9, "forget_leaks": True}
+    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.3, 0.2], **options)
+    controller.run()
+    assert controller.trainer.sampler._known == (0, 2, 3)
+    assert {2, 3}.isdisjoint(controller.trainer.sampler._forgotten)
+    assert sum("1 leaking rows are forget rows from now on" in line for line in controller.said) == 2
+    controller.save(tmp_path)
+    resumed = Scripted([GOOD], **options)
+    resumed.load(tmp_path)
+    resumed._evaluate(30)
+    assert resumed.trainer.sampler._known == (0, 2, 3)
+
+
+def test_rows_that_leak_are_left_alone_unless_asked_for() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.3], known=[1] * 9)
+    controller.run()
+    assert controller.trainer.sampler._known == (0,)

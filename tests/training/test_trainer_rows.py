@@ -349,3 +349,22 @@ def test_retain_texts_count_from_where_they_break_off(model_folder, tmp_path):
         assert said[place].strip() == row.answer[row.forget_spans[0][0] :].strip()
     assert kept.examples[0].messages
     assert said[0].strip() == kept.examples[0].answer
+
+
+def test_rows_in_further_forms_wait_until_answers_state_their_facts(model_folder, tmp_path):
+    """The trained rows come first, with the turns that they have without waiting rows."""
+    plain, waits = (
+        make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", forget_leaks=leaks, max_steps=2)
+        for leaks in (False, True)
+    )
+    served, all_rows = plain.rows.forget.rows, waits.rows.forget
+    assert tuple(all_rows.rows[: len(served)]) == tuple(served)
+    assert len(all_rows.rows) == len(served) + all_rows.waiting
+    waiting = set(all_rows.forms[len(served) :])
+    assert waiting >= {"prefix", "missing_word", "textbook"}
+    assert waiting.isdisjoint({"question", "blank", "emphasis", "yes_no", "cleft"})
+    assert waiting <= set(waits.rows.retain.forms)
+    turns = [[waits.train_dataset[key].forget[0] for key in waits.sampler], list(plain.sampler)]
+    assert turns[0] == turns[1]
+    waits.train()
+    assert waits.state.global_step == plain.args.max_steps

@@ -74,6 +74,7 @@ class _State:
     best: EvaluationRecord | None
     rollbacks: int
     leaking: tuple[int, ...]
+    leaked: tuple[int, ...]
     cooled: int
 
 
@@ -87,6 +88,7 @@ class AdaptiveController(TrainerCallback):
         every: optimizer steps between two evaluation steps.
         adapt: change the learning rate; only used with `stop`.
         stop: end training at the goal, and roll back above the limit.
+        forget_leaks: unlearn from then on the rows in whose form a check finds their fact.
         history_file: file for the training history, written when training ends; None for none.
         say: receives one line per evaluation step.
     """
@@ -99,11 +101,13 @@ class AdaptiveController(TrainerCallback):
         every: int,
         adapt: bool,
         stop: bool,
+        forget_leaks: bool = False,
         history_file: Path | None = None,
         say: Say,
     ) -> None:
         self.trainer, self.evaluations, self.every = trainer, evaluations, every
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
+        self.forget_leaks = forget_leaks
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
         is no worse than the smallest, the one with the smallest loss on retained data."""
@@ -112,6 +116,8 @@ class AdaptiveController(TrainerCallback):
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
+        self._leaked: tuple[int, ...] = ()
+        """Places of the forget rows that checks have found to leak."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -190,6 +196,8 @@ class AdaptiveController(TrainerCallback):
         if leak is None:
             self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
             return
+        if self.forget_leaks:
+            self._unlearn_leaks(leak)
         if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
@@ -197,6 +205,15 @@ class AdaptiveController(TrainerCallback):
                 self._scale_rate(LR_INCREASE, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
+
+    def _unlearn_leaks(self, leak: Leak) -> None:
+        """Give turns of forgotten rows to those that leak, for the rest of the run."""
+        found = self.evaluations.leaking_rows(leak)
+        further = sorted(set(found).difference(self._leaked))
+        if further:
+            self._leaked = tuple(sorted({*self._leaked, *further}))
+            self.trainer.sampler.prefer_also(self._leaked)
+            self.say(f"{len(further)} leaking rows are forget rows from now on")
 
     def _end_if_stuck(self, control: Any, reason: str) -> bool:
         """End training if leaks have not become smaller for some evaluations; return whether it ends."""
@@ -324,6 +341,7 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.adapt:
             rows = self.evaluations.known_rows()
             self.trainer.sampler.prefer(*rows)
+            self.trainer.sampler.prefer_also(self._leaked)
             if total_rows := sum(map(len, rows)):
                 measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
                 known = f"known rows {len(rows[0])}/{total_rows}  "
@@ -396,14 +414,14 @@ class AdaptiveController(TrainerCallback):
 
     def save(self, folder: str | Path) -> None:
         self._weights.save(Path(folder))
-        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
+        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self._leaked, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks
-        self._leaking, self.cooled = state.leaking, state.cooled
+        self._leaking, self._leaked, self.cooled = state.leaking, state.leaked, state.cooled
         self._weights.load(Path(folder))
 
 

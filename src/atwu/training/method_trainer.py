@@ -142,6 +142,7 @@ class MethodTrainer(TokenTrainer):
                 rows.closest,
                 args.retain_per_forget,
                 rows.retain_alternates,
+                waiting=rows.forget.waiting,
             ),
             data_collator=collate_pairs,
             processing_class=processing_class,

@@ -149,6 +149,11 @@ class UnlearnOptions(TrainingOptions):
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
         choices=("ours", "authors", "paper"),
     )
+    forget_leaks: bool = training_option(
+        False,
+        "Unlearn what checks during an adaptive run find: if an answer in a form that is not trained on states a fact, the row "
+        "in that form is a forget row from then on.",
+    )
     further_forget: str | None = training_option(
         None,
         "Source of rows that state the same facts differently, unlearned, too; each replaces the form with its prompt.",
