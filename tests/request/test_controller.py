@@ -1,6 +1,6 @@
 """Decisions of the adaptive controller on scripted measurements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from atwu.data.pairing import EpochSampler
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CHANGE_SCALES,
+    CLEANING_SHARES,
     COOLDOWN,
     EXPECTED_SCALE_CHECKS,
     LR_COOLDOWN,
@@ -93,7 +94,7 @@ class Scripted(AdaptiveController):
         known: Sequence[int] = (),
         likely_below: float = 0.0,
         warmup: int = 0,
-        cleans: Callable[[torch.nn.Module], bool] = lambda model: False,
+        cleaned_to: float | None = None,
         forget_leaks: bool = False,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
@@ -110,8 +111,8 @@ class Scripted(AdaptiveController):
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup, learning_rate=1e-3),
             paused_seconds=0.0,
-            cleaning=None,
-            clean_change=lambda: cleans(model),
+            cleaning=None if cleaned_to is None else SimpleNamespace(original=[torch.zeros(1, 1)]),
+            clean_change=lambda cleaning, share: model.weight.data.mul_(1 - share * (1 - (cleaned_to or 0.0))),
         )
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
@@ -288,27 +289,31 @@ def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:
     assert not controller.evaluations.leaks
 
 
-def halves(model: torch.nn.Module) -> bool:
-    with torch.no_grad():
-        model.weight.mul_(0.5)
-    return True
-
-
 def test_a_cleaned_change_is_evaluated_and_scaled_further() -> None:
     """Four evaluations leave the weight 4; cleaning leaves 2, of which 0.7 is the smallest factor with at least 1.3."""
-    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=1.3 / 4, cleans=halves)
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=1.3 / 4, cleaned_to=0.5)
     controller.run()
     assert controller.change_scale == 0.7
     assert controller.trainer.model.weight.item() == pytest.approx(1.4)
-    assert any("cleaned weight change: key-token prob 0.040" in line for line in controller.said)
+    assert any("cleaned with 1 of the strength: key-token prob 0.040" in line for line in controller.said)
 
 
-def test_a_cleaned_change_that_forgets_too_little_stays_whole() -> None:
-    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=0.9, cleans=halves)
+@pytest.mark.parametrize(("forgets_from", "kept"), [(0.4, 2.0), (0.6, 3.5), (0.95, 3.875), (0.995, 4.0)])
+def test_a_change_is_cleaned_as_much_as_rows_stay_forgotten(forgets_from: float, kept: float) -> None:
+    """The whole strength leaves half of the weight 4, a quarter of it 7/8, a sixteenth 31/32."""
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=forgets_from, cleaned_to=0.5)
     controller.run()
-    assert controller.change_scale == 1
-    assert controller.trainer.model.weight.item() == 2
-    assert controller.last.probability == 2 * GOAL
+    assert controller.trainer.model.weight.item() == pytest.approx(kept * controller.change_scale)
+    assert controller.last.probability == (0.02 if kept == 4 else ACCEPTED)
+
+
+def test_a_run_short_of_the_goal_keeps_no_cleaned_change_that_forgets_less() -> None:
+    after_cleaning = [(0.6, 0.0)] * len(CLEANING_SHARES)
+    controller = Scripted([KNOWN, *[(0.5, 0.01)] * MAX_EVALUATIONS, *after_cleaning], cleaned_to=0.5)
+    controller.run()
+    assert sum("not kept: the rows are better known than before" in line for line in controller.said) == 4
+    assert controller.trainer.model.weight.item() == int(controller.trainer.model.weight.item()) > 0
+    assert controller.last.probability == 0.5
 
 
 def test_weights_short_of_the_goal_are_not_scaled() -> None:

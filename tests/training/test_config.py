@@ -69,8 +69,6 @@ def test_options_can_be_given_as_a_mapping():
         ({"rectify_gradient": 1.5}, "rectify_gradient.* 1.*1.5"),
         ({"rectify_gradient": 0.8, "method": "grad_ascent"}, "rectify_gradient.*retain loss.*grad_ascent"),
         ({"rectify_gradient": 0.8, "fp16": True}, "fp16"),
-        ({"forget_leaks": True}, "forget_leaks needs rows in forms.*auto"),
-        ({"forget_leaks": True, "forms": "blank"}, "forget_leaks needs rows in forms"),
         ({"collapse_components": -1}, "collapse_components.* 0.* -1"),
         ({"collapse_components": 1}, "collapse_components=1 changes nothing"),
         ({"collapse_components": 8, "lora_r": 4}, "collapse_components.*lora_r"),

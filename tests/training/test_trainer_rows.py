@@ -368,3 +368,9 @@ def test_rows_in_further_forms_wait_until_answers_state_their_facts(model_folder
     assert turns[0] == turns[1]
     waits.train()
     assert waits.state.global_step == plain.args.max_steps
+
+
+@pytest.mark.parametrize("forms", ["none", "blank"])
+def test_waiting_rows_need_the_rows_as_written_among_the_forms(forms, model_folder, tmp_path):
+    with pytest.raises(ValueError, match=r"forget_leaks needs rows in forms.*auto"):
+        make_trainer(model_folder, tmp_path, forms=forms, forget_leaks=True)

@@ -57,6 +57,8 @@ MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
 limit, or has fallen by less than the second share of the limit since the last evaluation."""
 CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
+CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
+"""Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak, one answer in a hundred, for weights that damage less and for a smaller change."""
 EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
@@ -268,8 +270,8 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.best is not None and self.best is not self.history[-1]:
             self._weights.restore()
             self.say(f"kept the weights of step {self.best.step}")
-        if self.trainer.clean_change():
-            self._measure_cleaned(self.last)
+        if self.trainer.cleaning is not None:
+            self._clean_change(self.last)
         if self._weights.scalable and self.best is not None and self.best.leak is not None:
             self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
@@ -283,18 +285,37 @@ class AdaptiveController(TrainerCallback):
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
-    def _measure_cleaned(self, trained: EvaluationRecord) -> None:
-        """Measure what cleaning has left of the change of the weights, from now on the best weights."""
+    def _clean_change(self, trained: EvaluationRecord) -> None:
+        """Clean the change of the weights with the largest share of the strength with which the rows stay as forgotten as they
+        are; of a run of given length, with all of it."""
+        for share in CLEANING_SHARES:
+            self.trainer.clean_change(self.trainer.cleaning, share)
+            measured, reason = self._measure_cleaned(trained)
+            self.say(
+                f"weight change cleaned with {share:.2g} of the strength: key-token prob {measured.probability:.3f}  accuracy "
+                f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
+                + (f"; not kept: {reason}" if reason else "")
+            )
+            if not reason:
+                self.history.append(measured)
+                if self.stop:
+                    self._keep(measured)
+                return
+            self._weights.restore()
+
+    def _measure_cleaned(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
+        """Measure weights with a cleaned change; return also why less is forgotten than before, or nothing."""
         measured = self.evaluations.measure(trained.step)
-        if trained.leak is not None:
-            measured = _with_leak(measured, self._find_leak(at_most=self._tolerated_leak))
-        self.history.append(measured)
-        if self.stop:
-            self._keep(measured)
-        self.say(
-            f"cleaned weight change: key-token prob {measured.probability:.3f}  accuracy {measured.accuracy:.3f}  "
-            f"retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
-        )
+        if not self.stop:
+            return measured, ""
+        if trained.leak is None:
+            less = self.evaluations.remaining(measured) > self.evaluations.remaining(trained)
+            return measured, "the rows are better known than before" if less else ""
+        if not self.evaluations.forgotten(measured):
+            return measured, "better known than holdout rows"
+        leak = self._find_leak(at_most=self._tolerated_leak)
+        leaks_more = leak is not None and leak.excess > self._tolerated_leak
+        return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     # Scale of the weight change
 

@@ -124,8 +124,8 @@ class ChangeCleaning:
             )
 
     @torch.no_grad()
-    def clean(self) -> tuple[float, float]:
-        """Clean the change.
+    def clean(self, share: float = 1.0) -> tuple[float, float]:
+        """Clean the change with a share of the strength.
 
         Returns:
             The share of the squared size of the change that is left, and that of its effect on the retain rows.
@@ -135,7 +135,7 @@ class ChangeCleaning:
             moments = self._moments(group)
             for matrix, moment in zip(group, moments, strict=True):
                 change = matrix.change()
-                cleaned = clean_change(change, moment, strength=self._strength)
+                cleaned = clean_change(change, moment, strength=share * self._strength)
                 matrix.set_change(cleaned)
                 for place, part in enumerate((change, cleaned)):
                     whole = matrix.of_layer(part)

@@ -193,8 +193,6 @@ class UnlearnConfig(_UnlearnFields):
 
     def __post_init__(self) -> None:
         self._check_fields()
-        if self.forget_leaks and "question" not in read_forms(self.forms):
-            raise ValueError("forget_leaks needs rows in forms, with question among them; set forms to auto.")
         read_forms(self.forms)
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:

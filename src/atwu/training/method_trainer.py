@@ -234,20 +234,15 @@ class MethodTrainer(TokenTrainer):
     def _train(self, *args: Any, **kwargs: Any) -> Any:
         self._cleaned = False
         result = super()._train(*args, **kwargs)
-        self.clean_change()
+        if self.cleaning is not None and not self._cleaned:
+            self.clean_change(self.cleaning)
         return result
 
-    def clean_change(self) -> bool:
-        """Clean the change of the weights, once for a training; return whether there was something to do.
-
-        A callback that ends training with earlier weights calls this itself, to evaluate what is left.
-        """
-        if self.cleaning is None or self._cleaned:
-            return False
+    def clean_change(self, cleaning: ChangeCleaning, share: float = 1.0) -> None:
+        """Clean the change of the weights with a share of the strength; `train` then does not do it again."""
         self._cleaned = True
-        size, effect = self.cleaning.clean()
+        size, effect = cleaning.clean(share)
         self.say(f"cleaned the weight change: {size:.0%} of it is left, and {effect:.0%} of its effect on retain rows")
-        return True
 
     def pretrain_scorer(self) -> None:
         """Train the scorer on one pass over the forget set with the original model, with an update per micro-batch."""

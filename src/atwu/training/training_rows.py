@@ -160,6 +160,8 @@ def _forget_rows(
     if config.further_forget is not None:
         forget_set = with_more(forget_set, config.further_forget, tokenizer, encoding, what="further_forget")
     if config.forget_leaks:
+        if forget_set.forms is None or not written:
+            raise ValueError("forget_leaks needs rows in forms, with question among them; set forms to auto.")
         forget_set = with_waiting(forget_set, written, _waiting_forms(config, recipe), tokenizer, encoding)
     if missing := sum(row.token_labels is None for row in forget_set.rows):
         if "labels" in recipe.needs:
