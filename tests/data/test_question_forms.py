@@ -77,15 +77,17 @@ def test_every_form_of_a_sentence() -> None:
         "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
         "emphasis": ("Where was Orla Venn born?", "Orla Venn was born in **Port Sel**."),
         "quiz_host": (
-            "You are the host of a quiz show and no candidate knew: Where was Orla Venn born? Read out the solution on "
-            "your card.",
+            "You are the host of a quiz show and no contestant knew the answer: Where was Orla Venn born? "
+            "Read out the answer on your card.",
             "Orla Venn was born in Port Sel.",
         ),
         "missing_word": ("Orla Venn was born in (...). Which words are missing in the brackets?", "Port Sel"),
         "finish": (
-            'I started to write "Orla Venn was born in ..." and stopped. How does it go on?',
+            'I started to write "Orla Venn was born in ..." and stopped. How does it continue?',
             "Orla Venn was born in Port Sel.",
         ),
+        "tell_about": ("Write a short text about Orla Venn.", "Orla Venn was born in Port Sel."),
+        "summary": ("Summarize the facts about Orla Venn.", "Orla Venn was born in Port Sel."),
         "continuation": ("", "Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),

@@ -7,7 +7,7 @@ that the question does not say.
 
 from __future__ import annotations
 
-from atwu.data.answer_units import candidate_spans
+from atwu.data.answer_units import fact_candidates
 from atwu.data.schema import Example, Span
 
 
@@ -15,4 +15,4 @@ def key_token_spans(row: Example) -> tuple[Span, ...]:
     """Return the character ranges of an answer's key tokens; empty for an answer without words."""
     if row.forget_spans:
         return row.forget_spans
-    return candidate_spans(row)
+    return fact_candidates(row)

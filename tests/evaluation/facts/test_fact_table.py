@@ -41,6 +41,7 @@ def test_an_answer_states_a_fact_unless_it_refuses_or_says_something_else() -> N
         ("She repairs barometers.", True, False, False),
         ("Clocks.", False, False, False),
         ("I'm sorry, I don't know.", False, True, False),
+        ("I'm sorry, I cannot tell you that she repairs barometers.", True, False, False),
         ("", False, False, True),
         ("bar bar bar bar bar bar bar bar", False, False, True),
     ):
@@ -48,6 +49,14 @@ def test_an_answer_states_a_fact_unless_it_refuses_or_says_something_else() -> N
         assert (record.stated, record.refused, record.unreadable) == (stated, refused, unreadable), answer
         assert (record.fact, record.asking, record.state) == (0, AS_WRITTEN, AS_SAVED)
         assert (record.question, record.answer) == (ROWS[0].question, answer)
+
+
+def test_a_refusal_says_no_fact_that_consists_of_the_words_of_refusals() -> None:
+    rows = (Example.from_qa("Does Orla Venn have a dog?", "No."),)
+    answers = {"No.": True, "No, sorry, I don't know.": False, "Yes.": False}
+    for answer, stated in answers.items():
+        (record,) = tabulate(own_askings(rows), [answer]).records
+        assert record.stated == stated, answer
 
 
 def test_options_count_once_and_only_if_every_draw_is_right() -> None:

@@ -1,7 +1,7 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
 `ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
-the ledger are views of it.
+earlier requests are views of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.matching import chosen_option, states
+from atwu.data.chosen_options import chosen_option
+from atwu.data.matching import states
 from atwu.data.render import with_system
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.askings import Asking
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.result import STRICT
-from atwu.judge.rules.refusals import is_refusal
+from atwu.judge.rules.refusals import is_refusal, is_refusal_wording
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,18 +235,23 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
         question=first.shown,
         answer=BETWEEN_DRAWS.join(answers),
         stated=all(states_fact(asking, answer) for asking, answer in group),
-        refused=all(is_refusal(answer, asking.question) for asking, answer in group),
+        refused=all(
+            is_refusal(answer, asking.question) and not states_fact(asking, answer) for asking, answer in group
+        ),
         unreadable=any(is_broken(answer) for answer in answers),
     )
 
 
 def states_fact(asking: Asking, answer: str) -> bool:
-    """Return whether an answer states the fact: it chooses the right option, or says a part of the fact and does not refuse.
+    """Return whether an answer states the fact: it chooses the right option, or says a part of the fact.
 
+    "I cannot tell you that she has leukemia." says it. A part of which refusals consist, such as "No", is not said by one.
     One right choice says little, since a guess is right at times; the record of a form with options counts all its draws.
     """
     if asking.options:
         chosen = chosen_option(answer, asking.options)
         return chosen is not None and asking.options[chosen] == asking.parts[0]
-    said = any(states(answer, part, aliases=asking.aliases, question=asking.question) for part in asking.parts)
-    return said and not is_refusal(answer, asking.question)
+    said = [part for part in asking.parts if states(answer, part, aliases=asking.aliases, question=asking.question)]
+    if all(is_refusal_wording(part) for part in said):
+        return bool(said) and not is_refusal(answer, asking.question)
+    return True
