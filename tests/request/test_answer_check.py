@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from atwu.data.encode import Encoder
-from atwu.data.question_forms import OPTION_FORMS
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import FORMS, OPTION_FORMS, TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN
@@ -23,6 +24,7 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),
@@ -133,3 +135,29 @@ def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target:
         model.lm_head.weight.neg_()
     changed = TransformersGenerator(model, tokenizer).identity
     assert not store.read(changed, [generation_key(prompt, Decoding()) for prompt in prompts])
+
+
+def test_the_rows_of_leaking_answers_are_found_among_the_rows_in_forms() -> None:
+    """Every asking of a fact belongs to the row in its form; other draws of options to the one that is written."""
+    capitals = [("France", "Paris"), ("Peru", "Lima"), ("Chad", "N'Djamena"), ("Kenya", "Nairobi")]
+    related = [
+        Example.from_qa(f"What is the capital of {land}?", f"The capital of {land} is {city}.", subject=land)
+        for land, city in capitals
+    ]
+    check = AnswerCheck(ROWS, NO_ENCODER, related)
+    forms = (*TRAINED_FORMS, "prefix", "either_or", "textbook")
+    written = rows_in_forms(ROWS, forms, related=related)
+    rows = SimpleNamespace(examples=[form.row for form in written], forms=[form.form for form in written])
+    trainer: Any = SimpleNamespace(rows=SimpleNamespace(forget=rows))
+    goals = ControllerGoals(0.1, 0.1, 0.1, 0.1)
+    evaluations = GoalEvaluations(trainer, ControllerRows((), (), check), goals)
+    seen = set[str]()
+    for place, asking in enumerate(check.askings):
+        found = [written[index] for index in evaluations.leaking_rows(Leak(1.0, "", (place,)))]
+        if asking.name in FORMS and asking.name not in forms:
+            assert not found
+            continue
+        assert [form.index for form in found] == [asking.fact]
+        assert found[0].form == (asking.name if asking.name in FORMS else "question")
+        seen |= {form.form for form in found}
+    assert seen == set(forms) - {"emphasis"}

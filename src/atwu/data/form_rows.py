@@ -9,6 +9,7 @@ import bisect
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
+from atwu.data.english_syntax import SYNTAX_FORMS
 from atwu.data.fact_blanks import MarkedFact, replace_words
 from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, row_language
 from atwu.data.languages import WORD
@@ -29,7 +30,7 @@ from atwu.data.wrong_options import AskedText, wrong_options
 
 CANDIDATES = 200
 """Other rows with a key text of the same shape, at most, among which wrong options are looked for."""
-_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case", *OPEN_FORMS)
+_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case", *OPEN_FORMS, *SYNTAX_FORMS)
 """Forms whose questions users write, too."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.question_forms import OPTION_FORMS
+from atwu.data.question_forms import FORMS, OPEN_FORMS, OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN, Asking
@@ -40,6 +40,25 @@ class Leak:
     """What was found, for the progress line."""
     places: tuple[int, ...] = ()
     """Places of the questions whose answers state facts."""
+
+
+def is_row_of(asking: Asking, fact: Example, row: Example, form: str) -> bool:
+    """Whether a row in a form is what an asking of a fact asks; a paraphrase asks for the row as it is written.
+
+    Args:
+        fact: the forget row of the asking.
+    """
+    if asking.name not in FORMS:
+        return form == "question" and (row.messages, row.answer) == (fact.messages, fact.answer)
+    if form != asking.name:
+        return False
+    if form in OPTION_FORMS:  # other draws list other options behind the question
+        return row.messages[:-1] == fact.messages[:-1] and row.question.startswith(fact.question)
+    if form in OPEN_FORMS and row.answer != fact.answer:
+        return False  # all facts about a subject are asked for in the same words
+    if not row.messages:
+        return not asking.prompt.messages and row.answer.startswith(asking.prompt.prefill)
+    return row.messages == asking.prompt.messages
 
 
 @dataclass(frozen=True, slots=True)

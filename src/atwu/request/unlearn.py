@@ -135,6 +135,10 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
     config = UnlearnConfig(**with_method(request.options, request.rows))
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
+    if config.forget_leaks and any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        raise ValueError(
+            "forget_leaks needs an adaptive run; leave out the learning rate and the number of steps and epochs."
+        )
     # Every process reads the same files, before anything changes.
     _ = request.retain_set, request.earlier
     first = config.process_index == 0
@@ -221,6 +225,7 @@ def _controller(
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
+        forget_leaks=config.forget_leaks,
         history_file=files.history,
         say=say,
     )
