@@ -14,6 +14,7 @@ from typing import Any
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import load_rows
+from atwu.data.render import opening_of_thoughts
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -220,7 +221,8 @@ def recheck_requests(
     generator = TransformersGenerator(model, tokenizer)
     checks: list[RegressionCheck] = []
     for entry, rows in earlier:
-        askings = fact_askings(evenly_spaced(with_facts(rows, entry.facts), MAX_ROWS))
+        asked = evenly_spaced(with_facts(rows, entry.facts), MAX_ROWS)
+        askings = fact_askings(asked, thoughts=opening_of_thoughts(tokenizer))
         answers = answerer(generator, system=_reading_of(entry.key).system, progress=f"request {entry.number}")
         said = ask_facts(answers, askings)
         checks.append(
