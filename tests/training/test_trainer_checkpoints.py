@@ -81,10 +81,10 @@ def test_a_resumed_run_has_the_same_result(options, model_folder, tmp_path):
 def test_a_run_is_resumed_whose_files_name_the_weights_otherwise(kind, model_folder, tmp_path):
     """Experts are stored one by one, and parts of hybrids and wrappers under other names than the model's."""
     folder = with_tokenizer(kind, model_folder, tmp_path / "model")
-    settings = {"method": "grad_diff", "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    settings = {"method": "grad_diff", "max_steps": 4, "save_strategy": "steps", "save_steps": 3}
     whole, again = (make_trainer(folder, tmp_path / name, **settings) for name in ("whole", "again"))
     whole.train()
-    checkpoint = tmp_path / "whole" / "checkpoint-1"
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
     assert not names_as_stored(again.model, checkpoint)
     again.train(resume_from_checkpoint=str(checkpoint))
     assert torch.equal(weights(again), weights(whole))
