@@ -63,6 +63,7 @@ ELSEWHERE = {
     r"atwu unlearn .*--method atwu --forms none": "tests/cli/test_commands.py",
     r"atwu evaluate --model atwu-demo": "tests/cli/test_evaluate_command.py",
     r"python -m tests\.modeling\.architectures": "tests/modeling/test_architectures.py",
+    r"python -m tests\.modeling\.families": "tests/modeling/test_families.py",
     r"ray (start|stop)": "tests/experiments/test_cluster.py",
     r"(ATWU_DATA=\S+ )?python benchmarks/(first_place/(known|tofu_rows)|ingredients)\.py": "tests/test_scripts.py",
     r"python examples/an?_(metric|attack)_of_your_own\.py": "tests/evaluation/test_register.py",
@@ -75,7 +76,7 @@ ELSEWHERE = {
     r"atwu unlearn --ledger": "tests/request/test_ledger.py",
     r"atwu evidence (unlearned|requests)": "tests/request/test_evidence.py",
     r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
-    r"atwu board build": "tests/report/test_board.py",
+    r"atwu report .* --output board": "tests/report/test_board.py",
     r"atwu playground": "tests/report/test_playground.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
