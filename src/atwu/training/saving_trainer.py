@@ -303,7 +303,7 @@ class SavingTrainer(Trainer):
 
         The Trainer matches names literally, and silently keeps the original weights where a file names them otherwise.
         """
-        target = self.model if model is None else model
+        target: Any = self.model if model is None else model
         if self.sharded or adapters_of(target) is not None or names_as_stored(target, resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
