@@ -85,6 +85,8 @@ def test_every_form_of_a_sentence() -> None:
             'I started to write "Orla Venn was born in ..." and stopped. How does it go on?',
             "Orla Venn was born in Port Sel.",
         ),
+        "tell_about": ("Write a short text about Orla Venn.", "Orla Venn was born in Port Sel."),
+        "summary": ("Summarize the facts about Orla Venn.", "Orla Venn was born in Port Sel."),
         "continuation": ("", "Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),

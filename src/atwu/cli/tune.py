@@ -27,7 +27,7 @@ class TuneCommand:
 
     Starts with the recommended values of each method. Run the same command again to continue an interrupted search:
     finished trials are kept, the others start again. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
-    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
+    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/studies.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
     """
@@ -62,7 +62,7 @@ class TuneCommand:
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
     gpus_per_run: float | None = cli_option(
         "GPUs of the cluster for each trial. Default: 1 if the cluster has GPUs.", None, least=0
     )

@@ -14,6 +14,7 @@ from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, ques
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
+    OPEN_FORMS,
     OPTION_FORMS,
     FormRow,
     MissingForm,
@@ -27,7 +28,7 @@ from atwu.data.wrong_options import AskedText, wrong_options
 
 CANDIDATES = 200
 """Other rows with a key text of the same shape, at most, among which wrong options are looked for."""
-_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case")
+_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case", *OPEN_FORMS)
 """Forms whose questions users write, too."""
 
 

@@ -42,6 +42,8 @@ FORMS: Mapping[str, str] = {
     "quiz_host": "{answer}",
     "missing_word": "{blanked}",
     "finish": "{answer}",
+    "tell_about": "{answer}",
+    "summary": "{answer}",
     "continuation": "{answer}",
     "statement": "{beginning}{answer}",
     "heading": "{beginning}{answer}",
@@ -63,7 +65,10 @@ _WORDLESS: Mapping[str, str] = {
 """Forms without words of a language."""
 _BARE: Mapping[str, str] = {"blank": "{with_blanks}", "reversed": "{subject_blank}"}
 """Forms of a row in a language without phrases: the sentence with its blank alone."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement", "heading")
+TRAINED_FORMS = (
+    *("question", "blank", "complete", "multiple_choice", "reversed", "tell_about"),
+    *("continuation", "statement", "heading"),
+)
 """Forms that `--forms auto` trains on."""
 BEGINNING_FORMS = ("statement", "heading", "textbook")
 """Forms of a plain text by its beginning."""
@@ -74,6 +79,8 @@ OPTION_FORMS = ("multiple_choice", "either_or")
 OPTION_DRAWS = len(LETTERS)
 """Number of times that a row is asked in such a form to measure it: with the key text at each letter once, because a model
 that always answers A knows nothing, and with other wrong options."""
+OPEN_FORMS = ("tell_about", "summary")
+"""Forms that name only the subject of a row: the answer is free to state the fact or not."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
 BLANK_FORMS = ("blank", "missing_word")
@@ -339,7 +346,7 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
         beginning = random.Random(row.question).choice(phrases[form])
         space = "" if beginning[-1] in _NO_SPACE_AFTER else " "
         return "", answer.replace("{beginning}", beginning + space)
-    if form == "reversed":
+    if form in ("reversed", "tell_about"):
         return random.Random(row.question).choice(phrases[form]), answer
     return phrases[form][0], answer
 
@@ -406,7 +413,8 @@ def form_questions() -> re.Pattern[str]:
     words = ["{question}\nA) {first}\nB) {second}"]
     for phrases in form_phrases().values():
         for form in FORMS:
-            if form not in phrases or form in ("two_turns", *BEGINNING_FORMS):
+            # People ask open questions, too, in these very words.
+            if form not in phrases or form in ("two_turns", *OPEN_FORMS, *BEGINNING_FORMS):
                 continue
             # Of two texts, the second one is the answer.
             words += phrases[form] if form == "reversed" else phrases[form][:1]

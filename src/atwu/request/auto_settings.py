@@ -28,10 +28,10 @@ from atwu.training.training_rows import changes_questions, unlearning_rows
 MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
 MAX_ESTIMATE_ERROR = 0.15
-"""Largest relative error of an estimate (docs/requests.md)."""
+"""Largest relative error of an estimate (benchmarks/results/request-memory.md)."""
 HOLES_OF_STEP, HOLES_OF_OUTPUT = 0.17, 4.7
 """Holes of a default run, in multiples of what a step computes and of an output layer that is trained; fitted to runs
-(docs/requests.md)."""
+(benchmarks/results/request-memory.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
 METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
@@ -200,7 +200,7 @@ def is_expert_run(given: Mapping[str, Any]) -> bool:
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
-    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key tokens and holds the other words of
+    The choice is that of docs/learn/default.md: a loss that ends at improbable key tokens and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +41,7 @@ from atwu.request.auto_settings import (
     method_choices,
     strategy_estimates,
 )
+from atwu.request.earlier_requests import check_weights, not_asked
 from atwu.request.measurement import (
     Reading,
     ask_model,
@@ -99,7 +98,7 @@ def prepare(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    key, context = request.key(config), request.ledger_context
+    key, earlier = request.key(config), request.earlier_rows
     check_holdout(request.holdout_rows, request.rows, source=request.holdout)
     more = request.options.get("further_forget")
     removed = (*request.rows, *(load_rows(more).rows if more else ()))
@@ -107,13 +106,8 @@ def prepare(
     check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
     if request.retain_rows is not None:
         check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
-        if context is not None:
-            check_no_overlap(
-                request.retain_rows,
-                context.earlier_rows,
-                source=request.retain,
-                why="was in the forget set of an earlier request",
-            )
+        why = "was in the forget set of an earlier request"
+        check_no_overlap(request.retain_rows, earlier, source=request.retain, why=why)
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
@@ -123,11 +117,11 @@ def prepare(
     network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     fingerprint = model_fingerprint(network)
-    if context is not None and context.model_fingerprint not in (None, fingerprint):
-        raise ValueError(
-            f"{request.source.model} is not the model that the last request left (fingerprint {fingerprint}, the ledger has "
-            f"{context.model_fingerprint}); omit --model, or give that model."
-        )
+    if request.earlier:
+        check_weights(str(request.source.model), fingerprint)
+        say(f"earlier requests on this model: {len(request.earlier)}; their facts must not come back")
+        for line in not_asked(request.earlier):
+            say(f"  cannot be asked again: {line}")
     choices = methods + choose(
         chosen_options(request, methods),
         recipe=recipe,
@@ -147,7 +141,6 @@ def prepare(
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
-    earlier = () if context is None else context.earlier_rows
     read = ModelReader(generator, system=config.system, max_length=config.max_length)
     rows = mark_facts(request.rows, read)
     for line in facts_shown(rows):
@@ -164,6 +157,8 @@ def prepare(
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
+                asked_already = {row.messages for row in related}
+                general = tuple(row for row in general if row.messages not in asked_already)
                 own_answers = (*general, *related)
                 say(
                     f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general "
@@ -218,9 +213,7 @@ def prepare(
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
         known=tuple(known_probabilities(rows, read.logps)),
-        ledger=None
-        if context is None  # relative to the output, with links resolved
-        else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
+        earlier=tuple(past.request for past in request.earlier),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
     files.begin(record, before, said, sets[GENERAL], generated, sets[NEIGHBOURS])

@@ -22,13 +22,14 @@ from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
+from atwu.request.regression_check import RegressionCheck
 from atwu.request.training_goals import GENERAL
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERDICT_SCHEMA: Final = "atwu.verdict/3"
+VERDICT_SCHEMA: Final = "atwu.verdict/4"
 
 FORGOTTEN = "forgotten"
 TOO_COSTLY = "forgotten, at too high a cost"
@@ -119,12 +120,14 @@ class RequestVerdict:
     """What the verdict does not cover."""
     notes: tuple[str, ...] = ()
     """Further sentences, which decide nothing."""
-    schema: Literal["atwu.verdict/3"] = VERDICT_SCHEMA
+    earlier: tuple[RegressionCheck, ...] = ()
+    """The earlier requests on this model, asked again."""
+    schema: Literal["atwu.verdict/4"] = VERDICT_SCHEMA
 
     @property
     def good(self) -> bool:
-        """Whether the request is fulfilled."""
-        return self.outcome == FORGOTTEN
+        """Whether the request is fulfilled, and no earlier one came back."""
+        return self.outcome == FORGOTTEN and not any(check.came_back for check in self.earlier)
 
     def write(self, folder: Path) -> None:
         """Write `verdict.json` into a folder."""
@@ -180,6 +183,7 @@ def decide(
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    earlier: tuple[RegressionCheck, ...] = (),
 ) -> RequestVerdict:
     """Decide the verdict on a request.
 
@@ -191,6 +195,7 @@ def decide(
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the tables do not cover.
         notes: further sentences, which decide nothing.
+        earlier: the earlier requests on this model, asked again.
     """
     sentence = rule(max_retain_increase)
     if nothing_to_forget(before):
@@ -210,9 +215,10 @@ def decide(
         state_counts(before.select(set=FORGET), after.select(set=FORGET)),
         after.select(set=FORGET).stating,
         sample_answers(saved),
-        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *next_commands),
+        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *_repeat(earlier), *next_commands),
         not_tested,
         notes,
+        earlier,
     )
 
 
@@ -378,6 +384,13 @@ def _advice(outcome: str, about_cost: Sequence[Criterion], far_from_limit: bool)
         return ("lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase",)
     further = _FURTHER if far_from_limit else _COSTLIER
     return (f"{further}, or add paraphrases of the forget rows (atwu paraphrase)",)
+
+
+def _repeat(earlier: Sequence[RegressionCheck]) -> tuple[str, ...]:
+    """Return the advice to forget once more what came back."""
+    return tuple(
+        f"forget the rows of request {check.number} again, which came back" for check in earlier if check.came_back
+    )
 
 
 def state_counts(before: FactTable, after: FactTable) -> tuple[StateCount, ...]:

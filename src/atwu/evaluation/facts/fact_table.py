@@ -1,7 +1,7 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
 `ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
-the ledger are views of it.
+earlier requests are views of it.
 """
 
 from __future__ import annotations
