@@ -48,7 +48,7 @@ class Mapped:
         on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
 
 
-NO_ENCODER: Any = SimpleNamespace(tokenizer=None, system=None)
+NO_ENCODER: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None), system=None)
 CHECK = AnswerCheck(ROWS, NO_ENCODER)
 
 
@@ -63,6 +63,22 @@ def test_a_fact_stated_to_its_own_question_is_worse_than_any_in_other_forms() ->
     assert leak.excess == 1.5
     assert leak.text == "1 of 2 facts are stated to their own question"
     assert [CHECK.askings[place].name for place in leak.places] == [AS_WRITTEN]
+
+
+class Thinks(Mapped):
+    """Names the fact in its thoughts, and in no answer."""
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Any) -> None:
+        said = ["Tokyo.</think>-" if prompt.prefill == "<think>" else "-" for prompt in prompts]
+        on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
+
+
+def test_training_goes_on_while_a_fact_is_thought() -> None:
+    thinks: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="<think>"), system=None)
+    generator: Any = Thinks({})
+    leak = AnswerCheck(ROWS, thinks).find_leak(generator)
+    assert leak is not None
+    assert (leak.excess, leak.text) == (1.5, "1 of 2 facts are thought, though not stated")
 
 
 def test_the_excess_is_the_share_of_answers_that_state_a_fact_in_any_form() -> None:

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
 from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.errors import NonFiniteLossError
-from tests.training.conftest import make_rows, make_trainer, weights
+from atwu.training.checkpoints import names_as_stored
+from tests.training.conftest import make_rows, make_trainer, weights, with_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,19 @@ def test_a_resumed_run_goes_on_with_the_rows_that_leaked_before(model_folder, tm
     trainers["without"].train()
     assert torch.equal(weights(trainers["again"]), weights(trainers["whole"]))
     assert not torch.equal(weights(trainers["without"]), weights(trainers["whole"]))
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "nemotron_h", "gemma3"])
+def test_a_run_is_resumed_whose_files_name_the_weights_otherwise(kind, model_folder, tmp_path):
+    """Experts are stored one by one, and parts of hybrids and wrappers under other names than the model's."""
+    folder = with_tokenizer(kind, model_folder, tmp_path / "model")
+    settings = {"method": "grad_diff", "max_steps": 4, "save_strategy": "steps", "save_steps": 3}
+    whole, again = (make_trainer(folder, tmp_path / name, **settings) for name in ("whole", "again"))
+    whole.train()
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    assert not names_as_stored(again.model, checkpoint)
+    again.train(resume_from_checkpoint=str(checkpoint))
+    assert torch.equal(weights(again), weights(whole))
 
 
 def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(model_folder, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from atwu._files import (
     write_json,
 )
 from atwu._options import Option
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
@@ -299,7 +298,7 @@ def _next_commands(model: Path, source: Source, form: str, forget: str | None) -
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        shlex.join([*program(), "chat", str(model), "--compare", str(source.path)]),
-        shlex.join([*program(), "evaluate", "--model", str(model), *options]),
-        *([shlex.join(["llama-server", "-m", str(model)])] if form == "gguf" else []),
+        command_line([*program(), "chat", str(model), "--compare", str(source.path)]),
+        command_line([*program(), "evaluate", "--model", str(model), *options]),
+        *([command_line(["llama-server", "-m", str(model)])] if form == "gguf" else []),
     )

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import FORMS, OPEN_FORMS, OPTION_FORMS
+from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.facts.askings import AS_WRITTEN, Asking
+from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT, Asking
 from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import key_token_probability
@@ -77,7 +78,8 @@ class AnswerCheck:
     """All questions, those as written first."""
 
     def __post_init__(self) -> None:
-        askings = fact_askings(self.rows, self.neighbours)
+        thoughts = opening_of_thoughts(self.encoder.tokenizer)
+        askings = fact_askings(self.rows, self.neighbours, thoughts=thoughts)
         ordered = sorted(askings, key=lambda asking: asking.name != AS_WRITTEN)
         object.__setattr__(self, "askings", tuple(ordered))
 
@@ -101,6 +103,12 @@ class AnswerCheck:
             if all(self.askings[place].wording for place in own):
                 what = "texts are recited from their first third"
             return Leak(1 + share, f"{len(leaking)} of {len(own)} {what}", leaking)
+        thought = [place for place, asking in enumerate(self.askings) if asking.name == THOUGHT]
+        self._ask(generator, thought, answers)
+        leaking = self._leaking(answers)
+        if leaking:
+            share = len(leaking) / len(thought)
+            return Leak(1 + share, f"{len(leaking)} of {len(thought)} facts are thought, though not stated", leaking)
         # The draws of one question with options count together, so they are asked together.
         groups: dict[tuple[object, ...], list[int]] = {}
         for place in dict.fromkeys((*first, *range(len(self.askings)))):
@@ -109,7 +117,7 @@ class AnswerCheck:
                 key = (asking.fact, asking.name) if asking.options else (place,)
                 groups.setdefault(key, []).append(place)
         order = list(groups.values())
-        total = len(own) + len(order)
+        total = len(own) + len(thought) + len(order)
         for start in range(0, len(order), CHECKED_TOGETHER):
             asked = [place for group in order[start : start + CHECKED_TOGETHER] for place in group]
             self._ask(generator, asked, answers)

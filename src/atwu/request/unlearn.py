@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import shlex
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
@@ -298,7 +297,7 @@ def _next_commands(output: Path, request: UnlearningRequest, retain: str | None,
     """Return the commands to run next."""
     sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join([*program(), "chat", str(output), "--compare", str(request.source.model)]),
-        shlex.join([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
-        shlex.join([*program(), "evidence", str(output)]),
+        command_line([*program(), "chat", str(output), "--compare", str(request.source.model)]),
+        command_line([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
+        command_line([*program(), "evidence", str(output)]),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._options import Option
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -134,7 +133,7 @@ class UnlearningRequest:
             for each in dataclasses.fields(holder)
             if each.name not in written and getattr(holder, each.name) != each.default
         }
-        return shlex.join(words + flags({**given, **self.options}))
+        return command_line(words + flags({**given, **self.options}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import AS_WRITTEN
+from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
@@ -64,10 +64,10 @@ _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its li
 def rule(max_retain_increase: float) -> str:
     """Return the rule for *forgotten* in one sentence."""
     return (
-        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated when "
-        f"its own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
-        f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
-        f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
+        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated (or "
+        f"thought) when its own question is asked, the share of the neighbours' answers that state theirs fell by at most "
+        f"{100 * POINTS:.0f} points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} "
+        f"points, and the loss on retained data rose by at most {max_retain_increase:g} nats/token."
     )
 
 
@@ -232,8 +232,9 @@ def decide(
     )
 
 
-def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Criterion]:
-    """Return the parts of the rule about the facts: few answers state one, and none to its own question."""
+def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, ...]:
+    """Return the parts of the rule about the facts: few answers state one, and none to its own question, nor the thoughts
+    before it if the model was asked for them."""
     first, last = (table.select(set=FORGET) for table in (before, after))
     was, now = first.count(), last.count()
     own = last.select(askings=(AS_WRITTEN,)).count()
@@ -252,7 +253,7 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
     )
     if only_texts(last):
         asked = recited_from_third_sentence(own_before, own)
-    return (
+    criteria = (
         Criterion(
             "answers that state a fact", was.share, now.share, STATING_LIMIT, now.share <= STATING_LIMIT, sentence
         ),
@@ -264,6 +265,17 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
             not own.facts_stated,
             asked,
         ),
+    )
+    thought, thought_before = (table.select(askings=(THOUGHT,)).count() for table in (last, first))
+    if not thought.facts:
+        return criteria
+    thinking = (
+        f"Thinking about its own question, the model names {thought.facts_stated} of {count_of(thought.facts, 'fact')} "
+        f"({thought_before.facts_stated} before)."
+    )
+    return (
+        *criteria,
+        Criterion("facts in thoughts", thought_before.share, thought.share, 0.0, not thought.facts_stated, thinking),
     )
 
 

@@ -23,6 +23,8 @@ CUTS = {AS_WRITTEN: 1 / 3, "from a quarter": 1 / 4, "from a half": 1 / 2}
 """Way of asking for a wording -> share of the text that the model is given."""
 PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
+THOUGHT = "thought"
+"""The row's own question to a model that thinks: what counts is what it thinks, and what it says after that."""
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
 PARAPHRASES = 2
@@ -149,6 +151,23 @@ def paraphrased_askings(rows: Sequence[Example]) -> list[Asking]:
 def own_askings(rows: Sequence[Example]) -> list[Asking]:
     """Return the rows as they are: their own questions, or of plain texts their continuation."""
     return [asking for asking in form_askings(rows, forms=(_OWN_FORM,)) if asking.name == AS_WRITTEN]
+
+
+def thought_askings(rows: Sequence[Example], opening: str | None) -> list[Asking]:
+    """Return the questions with the beginning of thoughts, for the model to think on.
+
+    A chat template closes the thoughts of a row's answer before they begin, so no other asking lets the model think.
+
+    Args:
+        opening: what thoughts begin with (`opening_of_thoughts`); None for a model that does not think.
+    """
+    if opening is None:
+        return []
+    return [
+        replace(own, name=THOUGHT, prompt=replace(own.prompt, prefill=opening))
+        for own in own_askings(rows)
+        if own.prompt.messages
+    ]
 
 
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
