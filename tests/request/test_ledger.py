@@ -74,7 +74,7 @@ def apply(target: Path, rows: Path, environment: dict[str, str], requests: list[
             holdout=str(rows / "holdout.jsonl"),
             options=STEPS | options,
             max_retain_increase=1.0,
-            about=f"mail {number}",
+            request_note=f"mail {number}",
         )
 
     with few_measurements(), pytest.MonkeyPatch.context() as patch:

@@ -113,7 +113,9 @@ class Source:
         if name == FORGET and request.ledger is not None:  # which may have been moved
             ledger = Path(os.path.normpath(self.path / request.ledger))
             return replace(request.forget, source=str(rows_file(ledger, request.forget.fingerprint)))
-        return request.forget if name == FORGET else request.retain
+        if name == FORGET:
+            return replace(request.forget, source=files.forget_source(request.forget.source))
+        return request.retain
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""

@@ -115,6 +115,7 @@ class FinishedRequest:
             unseen,
             self.folder.rows("general") or (),
             self.folder.rows("neighbours") or (),
+            self.folder.rows("chained") or (),
         )
 
     @cached_property
@@ -124,7 +125,7 @@ class FinishedRequest:
         Raises:
             MissingInputError: they are missing or changed.
         """
-        source = self.record["data"][FORGET]["source"]
+        source = self.folder.forget_source(self.record["data"][FORGET]["source"])
         if self.request.ledger is not None:
             ledger = Path(os.path.normpath(self.folder.run / self.request.ledger))
             source = str(rows_file(ledger, self.request.forget.fingerprint))

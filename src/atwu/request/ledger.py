@@ -109,7 +109,7 @@ class Entry:
     prepared_at: str
     """Time of preparation: UTC, ISO 8601."""
     finished_at: str
-    about: str | None
+    request_note: str | None
     command: str
     key: Mapping[str, Any]
     """What identifies the request (`UnlearningRequest.key`)."""

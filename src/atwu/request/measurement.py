@@ -14,10 +14,12 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
+    CHAINED,
     PARAPHRASES,
     PROMPT_PREFIXES,
     Asking,
     askings_after_examples,
+    chained_askings,
     form_askings,
     paraphrased_askings,
     plain_askings,
@@ -66,6 +68,7 @@ def measured_sets(
     holdout: Sequence[Example],
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
+    chained: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
     """Return the sets on which two models are compared."""
     return {
@@ -75,6 +78,7 @@ def measured_sets(
         HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
         NEIGHBOURS: neighbours,
+        CHAINED: evenly_spaced(chained, MAX_ROWS),
         TEXTS: general_text(),
     }
 
@@ -131,7 +135,7 @@ def measure_model(
     Args:
         name: name of the model in the result.
     """
-    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
+    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN, CHAINED) and rows}
     return evaluate(
         model,
         tokenizer,
@@ -156,6 +160,7 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTa
     return join_tables(
         (
             ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
+            ask_facts(answers, chained_askings(sets[FORGET], sets.get(CHAINED, ()))),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
         )

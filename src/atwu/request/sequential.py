@@ -20,6 +20,7 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import AS_SAVED, answerer, ask_facts
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.asked_rows import ask_for_rows, asked_source
 from atwu.request.auto_settings import with_method
 from atwu.request.ledger import (
     Baseline,
@@ -76,8 +77,10 @@ class SequentialResult:
 
 def unlearn_in_ledger(
     ledger: str | Path,
-    forget: str,
+    forget: str | None,
     *,
+    about: str | None = None,
+    kind: str | None = None,
     model: str | None = None,
     loading: ModelLoadArgs | None = None,
     output: str | Path | None = None,
@@ -89,6 +92,7 @@ def unlearn_in_ledger(
 
     Args:
         ledger: folder of the ledger; a new or empty one is started.
+        forget, about, kind: as for `unlearn`.
         model: the original model, needed for the first request. Later requests start from the model of the last one.
         output: folder for the model; by default one in the ledger.
         say: receives one line of plain text per stage, in the first process.
@@ -109,13 +113,23 @@ def unlearn_in_ledger(
                 raise ValueError(f"the first request of a ledger ({ledger}) needs a model; give --model.")
             model = book.model(last.model_after)
         book.general_rows(recorded=any(entry.utility_drift is not None for entry in entries))
-        loaded = load_rows(forget)
+        source = ModelSource(model=model, **asdict(loading or ModelLoadArgs()))
+        folder = Path(output) if output is not None else book.folder / "models" / f"{number:04d}"
+        asked, to_ask = None, asked_source(forget, about=about, kind=kind)
+        if to_ask is not None:
+            asked = broadcast_from_main(
+                config, lambda: ask_for_rows(to_ask, source, config, folder, overwrite=overwrite, say=say)
+            )
+            loaded = asked.forget
+        else:
+            loaded = load_rows(str(forget))
         rows = loaded.rows
         request = UnlearningRequest(
             **options,
-            source=ModelSource(model=model, **asdict(loading or ModelLoadArgs())),
+            source=source,
             forget_set=replace(loaded, source=str(rows_file(book.folder, loaded.fingerprint))),
-            output=Path(output) if output is not None else book.folder / "models" / f"{number:04d}",
+            asked=asked,
+            output=folder,
             ledger_context=LedgerContext(
                 ledger=str(ledger),
                 number=number,
@@ -183,7 +197,7 @@ def _record(
         number=request.ledger_context.number,
         prepared_at=made,
         finished_at=utc_now(),
-        about=request.about,
+        request_note=request.request_note,
         command=request.command(),
         key=key,
         forget_rows=RowsUsed.of(f"rows/{Path(request.forget).name}", request.rows, each=True),

@@ -156,7 +156,10 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     part = saying.parts[saying.texts.index(key)]
     stable = [other for other in saying.parts if agree.get(saying.text(other), 0) >= KNOWN_SHARE * len(sayings)]
     spans = tuple(sorted({*stable, part}))
-    row = replace(saying.row, forget_spans=spans, asked_span=part if len(spans) > 1 else None)
+    asked_span = None
+    if len(spans) > 1:
+        asked_span = part
+    row = replace(saying.row, forget_spans=spans, asked_span=asked_span, paraphrases=question.paraphrases)
     return AskedFact(row, key, most, len(sayings), question.source, subject=question.subject)
 
 
