@@ -97,9 +97,12 @@ class AskCommand:
             say=note,
         )
         self._write(result)
-        _show(result, every=self.every)
+        kept = ""
+        if result.interrupted is None or result.facts or result.texts:
+            _show(result, every=self.every)
+            kept = "stopped early, what was found before is kept: "
         if result.interrupted is not None:
-            stand_out(f"error: stopped early, what was found before is kept: {result.interrupted}", "red")
+            stand_out(f"error: {kept}{result.interrupted}", "red")
             sys.exit(1)
 
     def _write(self, result: AskResult) -> None:

@@ -32,7 +32,8 @@ MOST_PASSAGES = 200
 """Passages of a document that are tested: about 20 pages, or an evenly spaced part of more."""
 QUESTIONED_PASSAGES = 40
 """Passages that the model is asked about, at most; a question costs as much as eight passages."""
-_LONGEST_ROW = 512
+_LONGEST_ROW = 4096
+"""Tokens of a question with its answer, at most; models with fewer positions read fewer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +154,9 @@ def ask(
             return SubjectAsker(EndpointGenerator(chat), system=system, seed=seed)
         say(f"opening {name}")
         generator = TransformersGenerator(*open_model(str(name), loading or ModelLoadArgs(), device=device))
-        return SubjectAsker(
-            generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW)
-        )
+        longest = min(_LONGEST_ROW, generator.positions)
+        reader = ModelReader(generator, system=system, max_length=longest)
+        return SubjectAsker(generator, system=system, seed=seed, read=reader)
 
     findings = _Findings()
     asker = open_asker(model)
@@ -176,6 +177,7 @@ def ask_into(
                 _ask_about(findings, asker, name, request, say)
         elif request.questions is not None:
             findings.asked += [SubjectQuestion((line,), "questions") for line in _lines(request.questions)]
+            _check_lengths(asker, findings.asked, request.questions)
             findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
         elif request.document is not None:
             _ask_document(findings, asker, request, say)
@@ -223,6 +225,13 @@ def _lines(path: Path) -> list[str]:
     if not questions:
         raise ValueError(f"{path} has no question; write one a line.")
     return questions
+
+
+def _check_lengths(asker: SubjectAsker, questions: Sequence[SubjectQuestion], path: Path) -> None:
+    """Refuse a file with a question that the model cannot read, before any other is asked."""
+    reasons = asker.too_long([asker.question(question.question) for question in questions])
+    for reason in filter(None, reasons):
+        raise ValueError(f"{path}: {reason}")
 
 
 def _passages(path: Path) -> list[object]:

@@ -1,6 +1,7 @@
 """Put questions to a model, in this process or behind a server, and collect what it says.
 
-A server that gives no answer to some prompts costs these answers alone: they are counted, and named in one line.
+Prompts that get no answer, from a server or because they are too long, cost these answers alone: they are counted, and named in
+one line.
 """
 
 from __future__ import annotations
@@ -66,15 +67,21 @@ class SubjectAsker:
         stop: tuple[str, ...] = (),
         progress: str,
     ) -> list[str]:
-        """Return the answers, in order; an empty one where a server gave none.
+        """Return the answers, in order; an empty one where a server gave none, or where the prompt is too long for the model.
 
         Raises:
-            AtwuError: the server gave no answer at all.
+            AtwuError: there is no answer at all.
         """
         earlier_failures = len(self.failures)
         answers = [""] * len(askings)
+        too_long = self.too_long(askings)
+        self.failures += [reason for reason in too_long if reason is not None]
         for temperature in sorted({asking.temperature for asking in askings}):
-            places = [place for place, asking in enumerate(askings) if asking.temperature == temperature]
+            places = [
+                place
+                for place, asking in enumerate(askings)
+                if asking.temperature == temperature and too_long[place] is None
+            ]
             decoding = Decoding(max_new_tokens=tokens, temperature=temperature, seed=self.seed, stop=stop)
             prompts = [askings[place].prompt for place in places]
             texts = generate_all(self.generator, prompts, decoding, store=self._store(), progress=progress)
@@ -85,8 +92,14 @@ class SubjectAsker:
         self.asked += len(askings)
         failed = len(self.failures) - earlier_failures
         if askings and failed == len(askings):
-            raise AtwuError(f"the server answered none of {failed} prompts ({progress}): {self.failures[-1]}")
+            raise AtwuError(f"none of {failed} prompts got an answer ({progress}): {self.failures[-1]}")
         return answers
+
+    def too_long(self, askings: Sequence[SubjectPrompt]) -> list[str | None]:
+        """Return of each prompt why the model cannot read it; None where it can. A server says so itself when it is asked."""
+        if self.read is None:
+            return [None] * len(askings)
+        return self.read.generator.too_long([asking.prompt for asking in askings])
 
     def _store(self) -> GenerationStore | None:
         if self.read is None:
