@@ -19,7 +19,7 @@ from atwu.request.asking.document_recall import (
     passages,
     recite,
 )
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
 from atwu.request.asking.own_statements import own_questions
 from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
@@ -260,6 +260,7 @@ def _ask_about(
     known = [fact for fact in findings.facts[earlier:] if fact.known]
     say(f"{len(known)} facts known; now what it says by itself")
     _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
+    findings.facts[earlier:] = mark_guesses(findings.facts[earlier:])
     if request.hops == 2:
         _ask_chained(findings, asker, subject, findings.facts[earlier:], by_name, say)
 
@@ -316,7 +317,8 @@ def _ask_chained(
     ]
     findings.asked += leading_back
     for fact in ask_for_facts(asker, leading_back, progress="questions that lead back"):
-        if fact.key_text and states(fact.key_text, subject):
+        # The name itself: "Pharaoh of Egypt" is another answer, and would have to be forgotten as a whole.
+        if states(fact.key_text, subject) and states(subject, fact.key_text):
             findings.facts.append(fact)
 
 

@@ -30,7 +30,7 @@ class SubjectQuestion:
     """Where it comes from: `template`, `own question`, `chain`, `questions` or `document`."""
     subject: str | None = None
     statement: str | None = None
-    """Sentence of a document that the question was made of; an answer that it does not say answers something else."""
+    """Sentence that the question was made of; an answer that it does not say answers something else."""
 
     @property
     def question(self) -> str:
