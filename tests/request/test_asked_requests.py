@@ -17,9 +17,12 @@ from atwu.data.schema import Example
 from atwu.errors import UsageError
 from atwu.evaluation.facts.askings import AS_WRITTEN, CHAINED, chained_askings
 from atwu.evaluation.facts.fact_table import FactTable
+from atwu.modeling.name_neighbours import names_by_kind
 from atwu.request import asked_rows
 from atwu.request.asked_rows import AskedSource, asked_source, is_question_file
 from atwu.request.asking import subject_templates
+from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.asked_facts import AskedFact
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.request_folder import RequestFolder
 from atwu.request.verdict import QUESTIONS_KEPT, state_counts
@@ -144,6 +147,18 @@ def test_questions_that_are_not_trained_on_have_a_line_of_their_own() -> None:
     assert (kept.before.answers_stating, kept.after.answers_stating, kept.after.answers) == (2, 1, 2)
 
 
+def test_a_person_is_compared_with_other_persons_and_a_place_with_all_names(tmp_path: Path) -> None:
+    def like(kind: str) -> tuple[str, ...]:
+        files = RequestFolder(tmp_path / kind)
+        fact = AskedFact(CAPITAL, "Lumo", 8, 8, "template", subject="Varn")
+        files.write_asked(AskResult("model", "Varn", (fact,), names=("Varn",), kinds=(kind,)), {})
+        return asked_rows._recorded(AskedSource(names=("Varn",)), files, files).like
+
+    assert like("place") == ()
+    assert set(names_by_kind()["scientists"]) <= set(like("person"))
+    assert not set(names_by_kind()["countries"]) & set(like("person"))
+
+
 # From end to end
 
 
@@ -197,6 +212,7 @@ def test_what_a_model_says_about_a_name_is_shown_and_unlearned(
     assert row.question == f"Can you name an award won by {NAME}?"
     assert row.paraphrases == (f"Can you name an award won by {NAME}, please?",)
     assert f"--about '{NAME}' --kind person" in folder.request().command
+    assert folder.asked_kinds() == ("person",)
     trained = json.loads((output / "run.json").read_text())["data"]["forget"]
     assert trained["source"].endswith("rows.jsonl")
     again = run_here(

@@ -35,6 +35,8 @@ from atwu.training.run_folder import RunFolder, output_path
 QUESTIONS_SUFFIX = ".txt"
 QUESTION_SHARE = 0.5
 """Share of the lines of a text file above which it is a file of questions; in one of questions with answers, half are."""
+PERSON = "person"
+"""Kind of subjects that is compared with its own kind alone: a model knows other things of countries than of people."""
 SHOWN_FACTS = 15
 """Facts that are shown before training; the file has all."""
 
@@ -76,6 +78,8 @@ class AskedRows:
     """The forget rows; their source is the file in the finished run."""
     chained: Sequence[Example] = ()
     """Questions about their answers that lead back to a name; `subject` is the answer. They are only measured."""
+    like: tuple[str, ...] = ()
+    """Names with which the model's knowledge is compared: for a person those of other persons; empty for all."""
 
 
 def asked_source(forget: Any, *, about: str | Sequence[str] | None, kind: str | None) -> AskedSource | None:
@@ -182,7 +186,10 @@ def _ask(asked: AskedSource, source: ModelSource, config: UnlearnConfig, say: Sa
 def _recorded(asked: AskedSource, files: RequestFolder, finished: RequestFolder) -> AskedRows:
     """Return the rows in a folder, named as in the finished run."""
     rows = files.rows("rows") or ()
-    return AskedRows(asked, LoadedRows(rows, str(finished.rows_file)), files.rows("chained") or ())
+    like: tuple[str, ...] = ()
+    if files.asked_kinds() == (PERSON,):
+        like = read_templates()[PERSON].other_names
+    return AskedRows(asked, LoadedRows(rows, str(finished.rows_file)), files.rows("chained") or (), like)
 
 
 def flags_of(asked: AskedRows | None, forget: str) -> Mapping[str, Any]:

@@ -153,7 +153,14 @@ def prepare(
     for line in facts_shown(rows):
         say(line)
     with bfloat16_weights(network, training.bf16):
-        about = related_rows(read, rows, earlier=earlier, train=not given or adds, system=config.system)
+        about = related_rows(
+            read,
+            rows,
+            earlier=earlier,
+            train=not given or adds,
+            among=() if request.asked is None else request.asked.like,
+            system=config.system,
+        )
         related, neighbours = about.kept, about.neighbours
         rows = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or texts)

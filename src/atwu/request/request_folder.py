@@ -106,15 +106,22 @@ class RequestFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_records(self.rows_file, [fact.record() for fact in result.direct])
         write_records(self.path / CHAINED_NAME, [fact.record() for fact in result.chained])
-        write_json(self.path / ASKED_NAME, {"key": key})
+        write_json(self.path / ASKED_NAME, {"key": key, "kinds": list(result.kinds)})
 
     def asked_key(self) -> Mapping[str, Any] | None:
         """Return what identifies the model and what it was asked; None if it was not asked."""
+        key: Mapping[str, Any] | None = self._asked().get("key")
+        return key
+
+    def asked_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of the names that the model was asked about."""
+        return tuple(self._asked().get("kinds", ()))
+
+    def _asked(self) -> Mapping[str, Any]:
         file = self.path / ASKED_NAME
         if not file.is_file():
-            return None
-        key: Mapping[str, Any] = read_object(file, foreign=False)["key"]
-        return key
+            return {}
+        return read_object(file, foreign=False)
 
     def forget_source(self, recorded: str) -> str:
         """Return the source of the forget rows: their file in this folder, which may have been moved, else the recorded one."""
