@@ -225,7 +225,7 @@ def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_p
         ({"max_retain_increase": "x"}, "max_retain_increase.*number > 0, got 'x'"),
         ({"options": "npo"}, "options must be a mapping.*got str"),
         ({"columns": "question=q"}, "columns must be a mapping.*got str"),
-        ({"about": 1}, "about must be text, got 1"),
+        ({"request_note": 1}, "request_note must be text, got 1"),
         ({"overwrite": "yes"}, "overwrite must be true or false, got 'yes'"),
     ],
 )

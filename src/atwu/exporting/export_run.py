@@ -150,8 +150,9 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
     general = general_answers(TransformersGenerator(model, tokenizer), given[FORGET], system=reading.system)
-    neighbours = RequestFolder(source.path).rows("neighbours") or ()
-    sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours)
+    request = RequestFolder(source.path)
+    neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
+    sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours, chained)
     kept = {name: sets[name] for name in (RETAIN, GENERAL) if sets[name]}
     say(f"asking the model about {len(sets[FORGET])} facts")
     said = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress="before export")

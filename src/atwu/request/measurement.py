@@ -16,10 +16,12 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
     AS_WRITTEN,
+    CHAINED,
     PARAPHRASES,
     PROMPT_PREFIXES,
     Asking,
     askings_after_examples,
+    chained_askings,
     form_askings,
     paraphrased_askings,
     plain_askings,
@@ -71,6 +73,7 @@ def measured_sets(
     holdout: Sequence[Example],
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
+    chained: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
     """Return the sets on which two models are compared.
 
@@ -89,6 +92,7 @@ def measured_sets(
         HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
         NEIGHBOURS: neighbours,
+        CHAINED: evenly_spaced(chained, MAX_ROWS),
         TEXTS: general_text(),
     }
 
@@ -145,7 +149,7 @@ def measure_model(
     Args:
         name: name of the model in the result.
     """
-    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
+    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN, CHAINED) and rows}
     return evaluate(
         model,
         tokenizer,
@@ -186,6 +190,7 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]], *, though
     return join_tables(
         (
             ask_facts(answers, fact_askings(sets[FORGET], neighbours, thoughts=thoughts)),
+            ask_facts(answers, chained_askings(sets[FORGET], sets.get(CHAINED, ()))),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
             ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),

@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
+from atwu.evaluation.facts.askings import AS_WRITTEN, NOT_TRAINED_ON, THOUGHT
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
@@ -54,6 +54,8 @@ POINTS = 0.05
 unreadable answers."""
 PARTLY_SHARE = 0.7
 """Share of the answers that stated a fact before, below which the rows count as partly forgotten."""
+QUESTIONS_KEPT = "of these, not trained on"
+"""Line of the answers to paraphrases, and to questions about answers; the first line counts them, too."""
 SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
 """Set -> number of questions that a verdict shows with the answer of the unlearned model."""
 _COSTLIER = "raise --max-retain-increase"
@@ -440,6 +442,9 @@ def state_counts(before: FactTable, after: FactTable) -> tuple[StateCount, ...]:
     """Return the counts of the forget rows by state, and by ways of asking that are no part of the rule."""
     saved = after.select(states=(AS_SAVED,))
     counts = [StateCount(AS_SAVED, before.count(), saved.like(before).count())]
+    not_trained_on = saved.like(before).select(askings=NOT_TRAINED_ON)
+    if not_trained_on.records:
+        counts.append(StateCount(QUESTIONS_KEPT, before.select(askings=NOT_TRAINED_ON).count(), not_trained_on.count()))
     groups: dict[str, list[FactAnswer]] = {}
     ruled = {record.asking for record in before.records}
     for record in after.records:
