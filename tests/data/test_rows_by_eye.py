@@ -1,7 +1,8 @@
 """Rows marked by hand by somebody who did not write the rules: what the rules take as the fact, and as the asked part of it.
 
-`key` has the parts of the answer that carry the fact, `asked` the one that the question asks for. The rows of set 1 were marked
-before any of them was read by the rules; the rules were then mended for the kinds of fault found, also after sets 2 and 3.
+`key` has the parts of the answer that carry the fact, `asked` the one that the question asks for. The rows of a set were marked
+before any of them was read by the rules, which were then mended for the kinds of fault found: after set 1, and again after each
+of the sets 2 to 5.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from atwu.data.schema import Example, Span
 ROWS: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("rows_by_eye.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-EXTRA = {"left", "zero", "court", "every"}
+EXTRA = {"court", "Daniel", "disease", "every", "fine", "Moss", "spent", "zero"}
 """Words that the rules mark beside the fact."""
 OTHER_PART = {
     "What sentence did Craig Dunn receive?": "court",

@@ -227,6 +227,7 @@ def _word_units(
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
+        inflected |= not asked and language == "en" and not forms.isdisjoint(_irregular_forms().get(word.text, ()))
         frequency = listed_frequency(word.text, language)
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
@@ -237,6 +238,13 @@ def _word_units(
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
+
+
+@functools.cache
+def _irregular_forms() -> Mapping[str, frozenset[str]]:
+    """Return the forms of English irregular verbs, by each of them: "lost" -> "lose" and "lost"."""
+    verbs = [frozenset(forms.split("/")) for forms in _listed("irregular")]
+    return {form: forms for forms in verbs for form in forms}
 
 
 def _same_stem(one: str, other: str) -> bool:
@@ -277,7 +285,9 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
 def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
     """Yield a run of characters, without the framing words at its ends: "消防员" of "是一名消防员"."""
     first, last = 0, len(run)
-    if not asked:
+    if not asked and join(run) in _listed("alone"):
+        first = last
+    elif not asked:
         first = _framing_length(run)
         last -= _framing_length(run[first:], at_end=True)
     for start, end, framing in ((0, first, True), (first, last, False), (last, len(run), True)):
