@@ -78,7 +78,7 @@ ELSEWHERE = {
     r"atwu unlearn --model (?:first|unlearned)": "tests/request/test_earlier_requests.py",
     r"atwu evidence (unlearned|first)": "tests/request/test_evidence.py",
     r"atwu export (unlearned|first)": "tests/exporting/test_export.py",
-    r"atwu board build": "tests/report/test_board.py",
+    r"atwu report .* --output board": "tests/report/test_board.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
 """Commands that need more than a test has (data, servers, machines, minutes), and the file that covers them."""

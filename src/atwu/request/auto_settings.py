@@ -92,6 +92,8 @@ def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool 
             return False
         if "save_adapter" in strategy.options and not given.get("save_adapter", True):
             return False
+        if given.get("collapse_components") and "lora_r" in strategy.options:  # needs gradients of whole matrices
+            return False
         if "optim" in given and "optim" in strategy.options:
             return False
         switches = (name for name in STRATEGY_OPTIONS if name != "optim" and name in given)
@@ -210,10 +212,13 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     if is_expert_run(given):
         return ()
     chosen = []
+    why_key_tokens = "unlearn names and numbers that the question does not say"
+    if rows and not any(row.messages for row in rows):
+        why_key_tokens = "unlearn the words that the model knows by heart, or of short texts names and numbers"
     if chooses_method(given):
         chosen = [
             Choice("method", "satga", "its loss fades for a token that has become improbable"),
-            Choice("weighting", "key_tokens", "unlearn names and numbers that the question does not say"),
+            Choice("weighting", "key_tokens", why_key_tokens),
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),

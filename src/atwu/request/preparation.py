@@ -17,6 +17,7 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
+from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import FactTable
@@ -51,11 +52,13 @@ from atwu.request.measurement import (
     measured_sets,
 )
 from atwu.request.related_questions import related_rows
+from atwu.request.related_texts import related_texts
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
+from atwu.request.text_sentences import fact_noun
 from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
@@ -142,12 +145,15 @@ def prepare(
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
     read = ModelReader(generator, system=config.system, max_length=config.max_length)
-    rows = mark_facts(request.rows, read)
+    rows = mark_facts(request.rows, read, unseen=[row for row in request.holdout_rows if has_wording(row)])
     for line in facts_shown(rows):
         say(line)
     with bfloat16_weights(network, training.bf16):
-        about = related_rows(read, rows, earlier=earlier, train=not given or adds, system=config.system)
-        related, neighbours = about.kept, about.neighbours
+        trains = not given or adds
+        among = () if request.asked is None else request.asked.like
+        about = related_rows(read, rows, earlier=earlier, train=trains, among=among, system=config.system)
+        texts = related_texts(read, rows, earlier=earlier, train=trains)
+        related, neighbours = about.kept, (*about.neighbours, *texts.neighbours)
         rows = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or texts)
             for row, texts in zip(rows, about.alternatives, strict=True)
@@ -159,17 +165,20 @@ def prepare(
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
                 asked_already = {row.messages for row in related}
                 general = tuple(row for row in general if row.messages not in asked_already)
-                own_answers = (*general, *related)
+                own_answers = (*general, *texts.kept, *related)
+                others = f"{len(texts.kept)} other texts, " if texts.kept else ""
                 say(
-                    f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general "
+                    f"retain set: {'your rows, ' if given else ''}{others}and the model's answers to {len(general)} general "
                     f"questions and {len(related)} questions about related subjects"
                     + ("" if given else " (--retain FILE for further rows of your own)")
                 )
             generated = None if given else own_answers
             kept = request.retain_rows or own_answers
         answers = general_answers(generator, rows, system=config.system)
-    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours)
-    say(f"asking the original model about {len(sets[FORGET])} facts and {len(neighbours)} neighbours")
+    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours, request.chained)
+    say(
+        f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(neighbours)} neighbours"
+    )
     reading = Reading(config.system, config.max_length)
     said = ask_model(generator, sets, reading, progress="original model")
     before = measure_model(network, tokenizer, sets, reading, name="before")
@@ -196,11 +205,12 @@ def prepare(
     del network
     gc.collect()
     if nothing_to_forget(said) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        shutil.rmtree(files.path, ignore_errors=True)
         verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
         return UnlearnResult(verdict, None, before, None, said, None)
     record = RequestRecord(
         prepared_at=utc_now(),
-        about=request.about,
+        request_note=request.request_note,
         command=request.command(),
         key=key,
         model=str(request.source.model),
@@ -254,7 +264,7 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
                 f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
-    shutil.rmtree(files.path, ignore_errors=True)
+    files.clear()
     folder.clear()
     return False
 
@@ -267,24 +277,36 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
         say(f"  {choice}")
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
-    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours)
+    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
     return PreparedRequest(
         files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows)
     )
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:
-    return dataclasses.replace(request.forget_set, rows=rows)
+    return dataclasses.replace(request.forget_set, rows=rows, warnings=())  # `run_request` has said them
 
 
 def facts_shown(rows: Sequence[Example]) -> list[str]:
     """Return some forget rows with what is taken as their fact in brackets, to be checked before training."""
+    lines: list[str] = []
     asked = [row for row in rows if row.messages and row.forget_spans]
-    if not asked:
-        return []
-    shown = asked[:FACTS_SHOWN]
-    title = f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
-    return [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
+    if asked:
+        shown = asked[:FACTS_SHOWN]
+        title = (
+            f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
+        )
+        lines += [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
+    texts = [row for row in rows if row.chance_run is not None]
+    if texts:
+        by_heart = [row for row in texts if row.forget_spans]
+        shown = by_heart[:FACTS_SHOWN]
+        lines.append(
+            f"known by heart (words in brackets) of {len(by_heart)} of {len(texts)} texts; a run of more than "
+            f"{texts[0].chance_run} words is recited, since texts it never saw have up to that many, {len(shown)} of them:"
+        )
+        lines += [f"  {shorten(in_brackets(row))}" for row in shown]
+    return lines
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:

@@ -34,10 +34,13 @@ def self_generated_forget_rows(
 ) -> tuple[Choice, ...]:
     """Return the model's answers that state the facts of forget rows, as further forget rows.
 
+    A text whose wording is its fact has no other wording.
+
     Args:
         forms: forms of the question that training uses; empty for the rows as written.
     """
     asked = forms or ("question",)
+    rows = [row for row in rows if row.chance_run is None]
     written = [each for each in rows_in_forms(rows, asked) if each.can_be_asked]
     texts = [each for each in written if each.form in SAMPLED_FORMS]
     answers = form_answers(generator, written, Decoding(), system=system)
