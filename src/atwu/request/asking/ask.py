@@ -64,7 +64,7 @@ class AskRequest:
     @property
     def names(self) -> tuple[str, ...]:
         """The names to ask about."""
-        return split_names(self.about or ())
+        return names_about(self.about or ())
 
     @property
     def shown(self) -> str:
@@ -72,7 +72,7 @@ class AskRequest:
         return ", ".join(self.names) or str(self.questions or self.document)
 
 
-def split_names(about: str | Sequence[str]) -> tuple[str, ...]:
+def names_about(about: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names in a text with commas between them, or in a sequence; each once."""
     names = about
     if isinstance(names, str):
