@@ -76,9 +76,9 @@ ELSEWHERE = {
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
     r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
     r"atwu unlearn --model (?:first|unlearned)": "tests/request/test_earlier_requests.py",
-    r"atwu evidence (unlearned|requests)": "tests/request/test_evidence.py",
-    r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
-    r"atwu board build": "tests/report/test_board.py",
+    r"atwu evidence (unlearned|first)": "tests/request/test_evidence.py",
+    r"atwu export (unlearned|first)": "tests/exporting/test_export.py",
+    r"atwu report .* --output board": "tests/report/test_board.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
 """Commands that need more than a test has (data, servers, machines, minutes), and the file that covers them."""
@@ -143,9 +143,9 @@ def furnish(folder: Path, commands: list[str]) -> None:
     for name in ("target", "retain-only", "unlearned", "atwu-demo/atwu"):
         if wanted(name):
             write_micro(folder / name)
-    for name in ("forget", "retain", "holdout", "mine", "faq"):
+    for name in ("forget", "retain", "holdout", "mine", "faq", "first"):
         if wanted(f"{name}.jsonl"):
-            split = {"mine": "forget", "faq": "retain"}.get(name, name)
+            split = {"mine": "forget", "first": "forget", "faq": "retain"}.get(name, name)
             rows = load_rows(f"people:tiny:{split}:6").rows
             lines = (json.dumps({"question": row.question, "answer": row.answer}) for row in rows)
             (folder / f"{name}.jsonl").write_text("\n".join(lines))

@@ -69,5 +69,41 @@ def test_a_server_that_fails_leaves_one_line_and_an_empty_file(
         *("--output", rows),
         code=1,
     )
-    assert "stopped early" in printed
+    assert "error: none of 1 prompts got an answer" in printed or "401" in printed
+    assert "says nothing" not in printed  # nothing was asked, so nothing is known about the model
     assert rows.is_file()
+
+
+def test_a_server_that_is_not_there_is_named_in_one_line(atwu: Callable[..., str]) -> None:
+    printed = atwu(
+        *("ask", "--model", "m", "--model-url", "http://127.0.0.1:9/v1", "--about", "Egypt", "--kind", "place"), code=1
+    )
+    assert "error: cannot connect to http://127.0.0.1:9/v1; is the server running?" in printed
+    assert "stopped early" not in printed
+
+
+def test_a_question_that_is_longer_than_the_model_reads_is_refused_before_any_is_asked(
+    atwu: Callable[..., str], models: Models, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_text(f"Where is Varn?\nIs it true that {'every glassblower of Varn ' * 2000}sings?\n", encoding="utf-8")
+    printed = atwu("ask", "--model", models.original, "--questions", file, code=1)
+    assert f"error: {file}: " in printed
+    assert "question 'Is it true that every glassblower" in printed
+    assert "positions; shorten the prompt" in printed
+    assert "prompts" not in printed
+
+
+def test_a_name_that_is_longer_than_the_model_reads_is_refused_in_one_line(
+    atwu: Callable[..., str], models: Models
+) -> None:
+    printed = atwu("ask", "--model", models.original, "--about", "Varn " * 9000, "--kind", "place", code=1)
+    assert "error: none of" in printed
+    assert "positions; shorten the prompt" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("name", ["مصر", "越国", "Ελλάδα"])
+def test_a_name_in_another_script_is_asked_about(atwu: Callable[..., str], models: Models, name: str) -> None:
+    printed = atwu("ask", "--model", models.original, "--about", name, "--kind", "substance")
+    assert f"about {name} (" in printed or f"of {name}" in printed

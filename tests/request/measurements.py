@@ -18,7 +18,7 @@ from atwu.request.related_questions import RelatedRows
 def few_measurements() -> Iterator[None]:
     """Ask few general questions and no other forms, for requests whose subject is not what a verdict measures."""
 
-    def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
+    def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = (), **_: object) -> list[Asking]:
         return [*own_askings(rows), *paraphrased_askings(rows)]
 
     with pytest.MonkeyPatch.context() as patch:

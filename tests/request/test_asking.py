@@ -21,7 +21,7 @@ from atwu.request.asking.ask_page import render_ask_page
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
 from atwu.request.asking.document_recall import choose_passages, recite
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
 from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_kind import find_subject_kind
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
@@ -127,7 +127,10 @@ def test_a_copy_of_the_shipped_templates_can_be_given(tmp_path: Path) -> None:
         ("The Nile. It is long.", "The Nile."),
         ("Dr. Jane A. Roe lives in Leeds. She", "Dr. Jane A. Roe lives in Leeds."),
         ("Leeds", "Leeds"),
-        ("1. Leeds is a city.\n2. York", "1."),
+        ("1. Leeds is a city. It is\n2. York\n3. **Hull**: a port.", "Leeds is a city, York, Hull."),
+        ("- Leeds - in the north\n- York", "Leeds, York."),
+        ("1. Leeds, a city that\n2. Leeds, a city", "Leeds."),
+        ("- ", "-"),
         ("東京です。大阪", "東京です。"),
     ],
 )
@@ -248,6 +251,57 @@ def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject()
     assert fact.key_text == "Sted"
 
 
+def test_an_own_question_whose_answer_its_statement_does_not_say_is_dropped() -> None:
+    """A small model asks beside the point: of "Varn trades with Sted" it asks which country Varn is famous in."""
+    asked = SubjectQuestion(("Which country is Varn famous in?",), "own question", "Varn", "Varn trades with Sted.")
+    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Varn is famous in Arva."))), [asked], progress="test") == []
+
+
+def test_a_form_of_the_subjects_name_is_no_fact() -> None:
+    model = Scripted(says({"varnia": "It was the Varnians, in the Oder valley."}, "It was the Romans."))
+    (fact,) = ask_for_facts(
+        SubjectAsker(model),
+        [question("Who built the walls of Varnia?", "The walls of Varnia were built by", subject="Varnia")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert fact.key_text == "Oder valley"
+
+
+def asked_fact(key_text: str, agree: int, probability: float | None = None) -> AskedFact:
+    """A fact that so many of ten askings say."""
+    row = Example.from_qa(f"What is said {agree} times?", f"It is {key_text}.")
+    return AskedFact(row, key_text, agree, 10, "template", probability=probability, told_apart=True)
+
+
+@pytest.mark.parametrize(
+    ("fact", "known"),
+    [
+        (asked_fact("Lumo", 6), True),
+        (asked_fact("Lumo", 5), False),
+        (asked_fact("1921", 6), True),
+        (asked_fact("rich cultural heritage", 6), False),
+        (asked_fact("rich cultural heritage", 7), True),
+        (asked_fact("Lumo", 7, probability=0.1), False),
+        (asked_fact("Lumo", 8, probability=0.1), True),
+        (asked_fact("Lumo", 6, probability=0.3), True),
+    ],
+)
+def test_words_and_unlikely_answers_need_more_agreement(fact: AskedFact, known: bool) -> None:
+    assert fact.known is known
+
+
+def test_an_answer_that_a_surer_question_gets_needs_more_agreement() -> None:
+    tower, palace, capital = (
+        asked_fact("Tall Tower of Lumo", 9),
+        asked_fact("Tall Tower of Lumo", 6),
+        asked_fact("Sted", 6),
+    )
+    assert [fact.known for fact in mark_guesses([palace, capital, tower])] == [False, True, True]
+    church = asked_fact("Tall Tower of Lumo", 8)
+    assert [fact.known for fact in mark_guesses([church, tower])] == [True, True]
+
+
 def test_refusals_give_no_fact() -> None:
     model = Scripted(says({"who": "I'm sorry, I don't know who that is."}))
     assert ask_for_facts(SubjectAsker(model), [question("Who is Varn?")], progress="test") == []
@@ -362,8 +416,30 @@ def test_a_second_round_keeps_what_leads_back_to_the_name() -> None:
         "country": "It is in Spain.",
     }
     result = about("Varn", Scripted(says({**answers, **VARN})), kind="place", hops=2)
-    chained = [fact for fact in result.known if fact.source == "chain"]
-    assert [fact.row.question for fact in chained] == ["In which country is Lumo?"]
+    assert [fact.row.question for fact in result.chained] == ["In which country is Lumo?"]
+    assert "leads back from answers by 1 question" in result.summary()
+    assert all(fact.source != "chain" for fact in result.direct)
+
+
+def test_of_a_second_round_only_questions_that_lead_back_are_asked_in_all_ways() -> None:
+    model = Scripted(says({"what is lumo": "Lumo is a city.", "lumo": "The Oder.", **VARN}))
+    about("Varn", model, kind="place", hops=2)
+    rivers = [text for text in model.asked if "river" in text and "Lumo" in text]
+    assert rivers == ["Which river flows through Lumo?"]
+
+
+def test_several_names_are_asked_about_one_after_the_other() -> None:
+    answers = {"capital & sted": "The capital of Sted is Arva.", "is sted": "Sted is a country.", **VARN}
+    result = about("Varn, Sted", Scripted(says(answers)), kind="place")
+    assert {"What is the capital of Varn?", "What is the capital of Sted?"} <= {row.question for row in result.rows}
+    assert "of Varn and knows" in result.summary()
+    assert result.summary().endswith("of Sted.")
+
+
+def test_other_ways_to_write_a_question_are_paraphrases_of_its_row() -> None:
+    result = about("Varn", Scripted(says(VARN)), kind="place")
+    (row,) = [row for row in result.rows if row.question == "What is the capital of Varn?"]
+    assert row.paraphrases == ("Which city is the capital of Varn?",)
 
 
 # Questions and documents

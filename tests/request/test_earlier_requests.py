@@ -74,7 +74,7 @@ def apply(rows: Path, environment: dict[str, str], requests: list[Path]) -> Any:
             holdout=str(rows / "holdout.jsonl"),
             options=STEPS | options,
             max_retain_increase=1.0,
-            about=f"mail {number}",
+            request_note=f"mail {number}",
             say=lambda line: None,
         )
 

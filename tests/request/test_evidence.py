@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, rows: Path, e
     words = [row.answer[start:stop] for row in LABELLED for start, stop in row.forget_spans or ()]
     (folder / "words.txt").write_text("\n".join(words))
     sets = ("--forget", "mine.jsonl", "--retain", rows / "retain.jsonl", "--holdout", rows / "holdout.jsonl")
-    given = ("--steps", "2", "--learning-rate", "1e-3", "--request", "J. Doe asks")
+    given = ("--steps", "2", "--learning-rate", "1e-3", "--request-note", "J. Doe asks")
     command = ["unlearn", "--model", target, *sets, "--output", "run", *given, "--forget-words", "words.txt"]
     done = run_command(command, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_the_evidence_of_a_request_is_one_page(folder: Path, environment: dict[s
     assert found.model_before.fingerprint == record["original_model"]["fingerprint"]
     assert found.model_after.fingerprint == record["result_fingerprint"]
     assert set(found.model_after.files) == {"model.safetensors", "scorer.safetensors"}
-    assert found.request.about == "J. Doe asks"
+    assert found.request.request_note == "J. Doe asks"
     assert len(found.request.forget.ids) == found.request.rows_measured == len(ROWS)
     assert found.command.startswith("atwu unlearn --model target --output run --forget mine.jsonl")
     written = "".join((folder / "run" / "request" / f"evidence.{ending}").read_text() for ending in ("html", "json"))

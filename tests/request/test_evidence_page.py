@@ -43,7 +43,7 @@ def evidence() -> Evidence:
     return Evidence(
         created_at="2026-11-22T17:03:00+00:00",
         request=RequestSummary(
-            about=f"Mail of 20 November, J. Doe: delete what it knows of me. {NASTY}",
+            request_note=f"Mail of 20 November, J. Doe: delete what it knows of me. {NASTY}",
             prepared_at="2026-11-22T15:20:00+00:00",
             forget=RowsUsed("mine.jsonl", 12, "ab" * 32, tuple(f"{place:016x}" for place in range(12))),
             rows_measured=12,

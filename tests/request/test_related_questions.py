@@ -67,6 +67,15 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
     return answer
 
 
+@pytest.mark.usefixtures("nearest")
+def test_related_names_can_be_limited_to_some() -> None:
+    cities = names_by_kind()["cities"]
+    trained, measured = related.related_questions(UNREAD, ROWS, among=cities)
+    assert trained
+    assert measured
+    assert {question.name for question in (*trained, *measured)} <= set(cities)
+
+
 def numbered(question: str) -> str:
     """Return an answer that no other question gets."""
     return f"It is Kelbury {sum(place * ord(char) for place, char in enumerate(question))}."

@@ -101,7 +101,7 @@ def unchanged(
     """The folder of a run with given settings that changes nothing, its options, and what it printed."""
     folder = tmp_path_factory.mktemp("unchanged")
     sets = [word for name in ("forget", "retain", "holdout") for word in (f"--{name}", str(rows / f"{name}.jsonl"))]
-    given = (*sets, "--steps", "2", "--learning-rate", "1e-7", "--request", "A. Person", "--strict")
+    given = (*sets, "--steps", "2", "--learning-rate", "1e-7", "--request-note", "A. Person", "--strict")
     return folder / "out", given, unlearn(folder / "out", *given, code=3)
 
 
@@ -132,8 +132,8 @@ def test_files_of_a_request_contain_hashes_and_no_rows(unchanged: tuple[Path, tu
     folder = RequestFolder(unchanged[0])
     request = folder.request()
     assert request.forget.ids == tuple(map(row_id, ROWS))
-    assert request.about == "A. Person"
-    assert "--request 'A. Person'" in request.command
+    assert request.request_note == "A. Person"
+    assert "--request-note 'A. Person'" in request.command
     before = folder.answers("before").select(set="forget").count()
     assert before.facts_stated == before.facts == len(ROWS)
     kept = "".join(file.read_text() for file in folder.path.iterdir() if file.name != "request.json")

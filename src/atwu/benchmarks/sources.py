@@ -201,7 +201,8 @@ def _checked(
 def _is_file_name(source: str | Path, path: Path) -> bool:
     if isinstance(source, Path) or path.suffix.lower() in READERS:
         return True
-    return source.startswith(("/", "./", "../", "~")) or (bool(source) and path.exists())
+    written_as_path = path.is_absolute() or source.startswith(("./", "../", "~", ".\\", "..\\"))
+    return written_as_path or (bool(source) and path.exists())
 
 
 def _hub_rows(name: str) -> Iterator[Record]:

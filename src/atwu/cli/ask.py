@@ -15,7 +15,6 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
     from atwu.request.asking.ask_result import AskResult
-    from atwu.request.asking.asked_facts import AskedFact
 
 SHOWN_FACTS = 60
 """Lines of the table, at most; the file has all rows."""
@@ -36,7 +35,9 @@ class AskCommand:
     model: str = cli_option(
         "Model: folder, Hub name, smollm2, a .gguf file, or name on the server at --model-url.", alias=("-m",)
     )
-    about: str | None = cli_option("Name to ask about, such as Egypt.", None, excludes="questions")
+    about: str | None = cli_option(
+        "Name to ask about, such as Egypt, or several with commas between them.", None, excludes="questions"
+    )
     questions: Path | None = cli_option("Text file with one question a line.", None, excludes="document")
     document: Path | None = cli_option("Text file: which passages the model recites.", None, excludes="about")
     kind: str | None = cli_option(
@@ -96,9 +97,12 @@ class AskCommand:
             say=note,
         )
         self._write(result)
-        _show(result, every=self.every)
+        kept = ""
+        if result.interrupted is None or result.facts or result.texts:
+            _show(result, every=self.every)
+            kept = "stopped early, what was found before is kept: "
         if result.interrupted is not None:
-            stand_out(f"error: stopped early, what was found before is kept: {result.interrupted}", "red")
+            stand_out(f"error: {kept}{result.interrupted}", "red")
             sys.exit(1)
 
     def _write(self, result: AskResult) -> None:
@@ -118,12 +122,9 @@ def _show(result: AskResult, *, every: bool) -> None:
     """Print what the model says as a table, and one sentence below it."""
     facts = result.facts if every else result.known
     if facts:
-        heads = ["question", "what the model says", "the same answer in"]
-        if result.compared_model is not None:
-            heads += [f"what {result.compared_model} says", "the same as the first"]
-        table = plain_table(*heads)
-        for fact in facts[:SHOWN_FACTS]:
-            table.add_row(*_cells(fact, compared=result.compared_model is not None))
+        from atwu.request.asking.ask_table import facts_table
+
+        table = facts_table(facts[:SHOWN_FACTS], compared_model=result.compared_model)
         terminal(highlight=False).print(table)
     if len(facts) > SHOWN_FACTS:
         say(f"and {len(facts) - SHOWN_FACTS} more")
@@ -142,12 +143,3 @@ def _show(result: AskResult, *, every: bool) -> None:
     left_out = len(result.facts) - len(result.known)
     if left_out and not every:
         say(f"{left_out} other answers changed with the wording or fit other names as well; --every shows them.")
-
-
-def _cells(fact: AskedFact, *, compared: bool) -> list[str]:
-    cells = [fact.row.question, fact.row.answer, f"{fact.agree} of {fact.askings} askings"]
-    if compared and fact.compared is not None:
-        cells += [fact.compared.answer, f"{fact.compared.agree} of {fact.compared.askings} askings"]
-    elif compared:
-        cells += ["", ""]
-    return cells

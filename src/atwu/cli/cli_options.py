@@ -24,7 +24,7 @@ from atwu._options import Option, hints_of, option_of
 from atwu.errors import UsageError
 
 ABOUT = "about"
-"""Key of a YAML for comments; it is ignored."""
+"""Key of a preset for what is known about it: a mapping, which is ignored. As a text it is the option of that name."""
 OPTIONS_GROUP, MORE_GROUP = "Options", "More"
 
 
@@ -261,13 +261,14 @@ def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a flat YAML file of options, without the key `about`."""
+    """Read a flat YAML file of options, without what a preset says about itself."""
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
     values = read_yaml(path) or {}
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
-    values.pop(ABOUT, None)
+    if isinstance(values.get(ABOUT), dict):
+        del values[ABOUT]
     return values
 
 

@@ -40,26 +40,42 @@ def read_config_or_preset(path: Path) -> Mapping[str, Any]:
 class UnlearnCommand(NamesRows):
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
-    Needs the original model, the forget rows and an output folder. Options that are not given are chosen and printed with the
-    reason, unless a learning rate and a length are given. The method is atwu where it is not chosen: with these two, or with
-    a component of one, such as --weighting. An adaptive controller evaluates during training, adjusts the learning rate and
-    ends training; the command then measures the unlearned model and prints a verdict.
+    Needs the original model, what to forget (--forget or --about) and an output folder. Options that are not given are chosen
+    and printed with the reason, unless a learning rate and a length are given. The method is atwu where it is not chosen: with
+    these two, or with a component of one, such as --weighting. An adaptive controller evaluates during training, adjusts the
+    learning rate and ends training; the command then measures the unlearned model and prints a verdict.
 
-    Rows are JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion, messages or text. If the run
-    is killed, repeat the command to resume it.
+    --about NAME asks the model about a name and forgets what it says again in other ways of asking (see atwu ask). The rows are
+    shown before training and written to OUTPUT/request/rows.jsonl.
 
-    A text file (.txt, .md) is a document that the model is to recite no more. If every line of it ends with a question mark,
-    it is a list of questions instead.
+    --forget ROWS are rows of your own: JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion,
+    messages or text. A text file (.txt, .md) is a document that the model is to recite no more; if every line of it ends with a
+    question mark, the model answers these questions first, and forgets its answers.
+
+    If the run is killed, repeat the command to resume it.
 
     The next request on the same model takes the unlearned model as --model: it reads what the earlier requests removed, keeps
     these rows out of what is retained, and asks for them again.
 
+    Example: atwu unlearn --model smollm2 --about "Egypt" --output unlearned
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
     heading: ClassVar[str] = RUN
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
-    forget: str = rows_option("Forget rows: file, document (.txt, .md), Hub data set or people:SIZE:SPLIT.")
+    about: str | None = cli_option(
+        "Name to forget, such as Egypt, or several with commas between them; in place of --forget.",
+        None,
+        excludes="forget",
+    )
+    kind: str | None = cli_option(
+        "What the name is: person, place, organisation, work, event, product or substance. Default: as the model says.",
+        None,
+        needs="about",
+    )
+    forget: str | None = rows_option(
+        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None
+    )
     retain: str = rows_option(
         "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
     )
@@ -78,9 +94,7 @@ class UnlearnCommand(NamesRows):
         "Holdout rows: similar to the forget rows, not in the training data; how likely they are is the goal of training.",
         "people:small:holdout",
     )
-    about: str | None = cli_option(
-        "Description of the request and who made it, for atwu evidence.", None, flag="request"
-    )
+    request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)
     auto_memory: bool = cli_option(
         "Choose full fine-tuning, LoRA, quantization and activation checkpointing by the free memory, even if a learning "
         "rate and a run length are given. See atwu plan.",
@@ -92,6 +106,10 @@ class UnlearnCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
+        if self.forget is None and self.about is None:
+            raise UsageError(
+                "nothing to forget; give --about NAME or --forget ROWS, as a flag or in the --config file."
+            )
         if "method" in self.settings:  # before imports that take seconds
             from atwu.methods.recipe import recipe
 
@@ -109,7 +127,9 @@ class UnlearnCommand(NamesRows):
         with prefix_errors(self.config):
             UnlearnConfig(**with_method(self.settings))
         tell: Say = say if first_process() else silent
-        request = values_of(self, "retain", "auto_memory", "holdout", "max_retain_increase", "about")
+        request = values_of(
+            self, "retain", "auto_memory", "holdout", "max_retain_increase", "about", "kind", "request_note"
+        )
         request["options"] = self.settings
         request |= {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done = unlearn(ModelSource(model=self.model, **asdict(self.loading)), self.forget, **request)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.cli.train_options import unlearn_options
@@ -114,7 +113,7 @@ class TuneCommand:
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
                 again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
-                say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
+                say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)
         for name, reason in {**done.left_out, **done.failed}.items():
@@ -173,4 +172,4 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"
+    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {command_line(words)}"

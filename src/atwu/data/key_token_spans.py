@@ -8,7 +8,7 @@ found the model to have by heart, and before that all words behind its first one
 
 from __future__ import annotations
 
-from atwu.data.answer_units import candidate_spans
+from atwu.data.answer_units import fact_candidates
 from atwu.data.schema import Example, Span
 from atwu.data.wording import wording_span
 
@@ -20,4 +20,4 @@ def key_token_spans(row: Example) -> tuple[Span, ...]:
         return (wording_span(row),) if row.forget_spans is None else row.forget_spans
     if row.forget_spans:
         return row.forget_spans
-    return candidate_spans(row)
+    return fact_candidates(row)

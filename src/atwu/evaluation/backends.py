@@ -81,6 +81,15 @@ class TransformersGenerator:
         dtype = str(self.model.dtype).removeprefix("torch.")
         return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
+    @property
+    def positions(self) -> int:
+        """Longest text in tokens."""
+        return self._ids.limit
+
+    def too_long(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Return of each prompt why the model cannot read it; None where it can."""
+        return [self._ids.too_long(prompt) for prompt in prompts]
+
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
@@ -280,12 +289,23 @@ class _PromptIds:
         for number, prompt in enumerate(prompts, start=1):
             if not prompt.messages and not prompt.prefill.strip():
                 raise ValueError(f"prompt {number} of this call is empty; give it a message or a prefill.")
-            row = Example(prompt.messages, "x")  # the ids of a prompt do not depend on its answer
             try:
-                encoded.append(self._encoder.encode_prompt(row, prefill=prompt.prefill))
+                encoded.append(self._encode(prompt))
             except ValueError as error:
                 raise ValueError(f"prompt {number} of this call: {error}") from error
         return encoded
+
+    def too_long(self, prompt: Prompt) -> str | None:
+        """Return why a prompt cannot be encoded; None if it can."""
+        try:
+            self._encode(prompt)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        row = Example(prompt.messages, "x")  # the ids of a prompt do not depend on its answer
+        return self._encoder.encode_prompt(row, prefill=prompt.prefill)
 
     def caps(self, encoded: Sequence[Sequence[int]], decoding: Decoding) -> list[int]:
         return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,9 @@ class Source:
             recorded = known is not None and known["source"] is not None
             return RowsUsed(known["source"], known["rows"], known["fingerprint"]) if recorded else None
         request = files.request()
-        return request.forget if name == FORGET else request.retain
+        if name == FORGET:
+            return replace(request.forget, source=files.forget_source(request.forget.source))
+        return request.retain
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""

@@ -92,6 +92,8 @@ def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool 
             return False
         if "save_adapter" in strategy.options and not given.get("save_adapter", True):
             return False
+        if given.get("collapse_components") and "lora_r" in strategy.options:  # needs gradients of whole matrices
+            return False
         if "optim" in given and "optim" in strategy.options:
             return False
         switches = (name for name in STRATEGY_OPTIONS if name != "optim" and name in given)

@@ -53,7 +53,7 @@ def gather(run: str | Path, *, show_rows: bool = False, device: str | None = Non
     return Evidence(
         created_at=utc_now(),
         request=RequestSummary(
-            about=request.about,
+            request_note=request.request_note,
             prepared_at=request.prepared_at,
             forget=_public(request.forget),
             rows_measured=len(finished.sets[FORGET]),

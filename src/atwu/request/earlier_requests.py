@@ -14,6 +14,7 @@ from typing import Any
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import load_rows
+from atwu.data.render import opening_of_thoughts
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -100,8 +101,9 @@ def recheck_requests(model: Any, tokenizer: Any, earlier: Sequence[ReadRequest])
         if past.missing:
             continue
         request = past.request
+        thoughts = opening_of_thoughts(tokenizer)
         answers = answerer(generator, system=request.system, progress=f"request {number}")
-        said = ask_facts(answers, fact_askings(evenly_spaced(past.rows, MAX_ROWS)))
+        said = ask_facts(answers, fact_askings(evenly_spaced(past.rows, MAX_ROWS), thoughts=thoughts))
         outcome = recheck_outcome(request.baseline, said)
         checks.append(RegressionCheck(number, outcome, request.baseline, said.count()))
     return tuple(checks)

@@ -35,7 +35,7 @@ class ForgetRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    about: str | None
+    request_note: str | None
     prepared_at: str
     forget: RowsUsed
     rows_measured: int

@@ -113,6 +113,7 @@ class FinishedRequest:
             unseen,
             self.folder.rows("general") or (),
             self.folder.rows("neighbours") or (),
+            self.folder.rows("chained") or (),
         )
 
     @cached_property
@@ -122,7 +123,7 @@ class FinishedRequest:
         Raises:
             MissingInputError: they are missing or changed.
         """
-        source = self.record["data"][FORGET]["source"]
+        source = self.folder.forget_source(self.record["data"][FORGET]["source"])
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:

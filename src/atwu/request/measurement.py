@@ -9,21 +9,25 @@ from typing import Any
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans
+from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
     AS_WRITTEN,
+    CHAINED,
     PARAPHRASES,
     PROMPT_PREFIXES,
     Asking,
     askings_after_examples,
+    chained_askings,
     form_askings,
     paraphrased_askings,
     plain_askings,
     recitation_askings,
     split_facts,
+    thought_askings,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import rounded_states
@@ -69,6 +73,7 @@ def measured_sets(
     holdout: Sequence[Example],
     general: Sequence[Example],
     neighbours: Sequence[Example] = (),
+    chained: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
     """Return the sets on which two models are compared.
 
@@ -87,6 +92,7 @@ def measured_sets(
         HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
         NEIGHBOURS: neighbours,
+        CHAINED: evenly_spaced(chained, MAX_ROWS),
         TEXTS: general_text(),
     }
 
@@ -143,7 +149,7 @@ def measure_model(
     Args:
         name: name of the model in the result.
     """
-    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
+    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN, CHAINED) and rows}
     return evaluate(
         model,
         tokenizer,
@@ -157,17 +163,34 @@ def measure_model(
     )
 
 
-def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions paraphrased."""
-    return [*form_askings(forget, related=neighbours), *paraphrased_askings(forget)]
+def fact_askings(
+    forget: Sequence[Example], neighbours: Sequence[Example] = (), *, thoughts: str | None = None
+) -> list[Asking]:
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, the questions paraphrased, and thought
+    about by a model that thinks.
+
+    Args:
+        neighbours: further rows for wrong options.
+        thoughts: what the model's thoughts begin with (`opening_of_thoughts`).
+    """
+    return [
+        *form_askings(forget, related=neighbours),
+        *paraphrased_askings(forget),
+        *thought_askings(forget, thoughts),
+    ]
 
 
-def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:
-    """Ask a model about the facts, the neighbours and general questions, as the rule of the verdict needs it."""
+def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]], *, thoughts: str | None = None) -> FactTable:
+    """Ask a model about the facts, the neighbours and general questions, as the rule of the verdict needs it.
+
+    Args:
+        thoughts: what the model's thoughts begin with, if it is to be asked for them.
+    """
     neighbours = sets.get(NEIGHBOURS, ())
     return join_tables(
         (
-            ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
+            ask_facts(answers, fact_askings(sets[FORGET], neighbours, thoughts=thoughts)),
+            ask_facts(answers, chained_askings(sets[FORGET], sets.get(CHAINED, ()))),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
             ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),
@@ -187,7 +210,7 @@ def ask_model(
 ) -> FactTable:
     """Ask a model in memory, whose answers are kept for the next time."""
     how = answerer(generator, system=reading.system, store=GenerationStore(), progress=progress)
-    return ask_sets(how, sets)
+    return ask_sets(how, sets, thoughts=opening_of_thoughts(generator.tokenizer))
 
 
 def ask_in_cheap_states(

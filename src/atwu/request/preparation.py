@@ -150,7 +150,8 @@ def prepare(
         say(line)
     with bfloat16_weights(network, training.bf16):
         trains = not given or adds
-        about = related_rows(read, rows, earlier=earlier, train=trains, system=config.system)
+        among = () if request.asked is None else request.asked.like
+        about = related_rows(read, rows, earlier=earlier, train=trains, among=among, system=config.system)
         texts = related_texts(read, rows, earlier=earlier, train=trains)
         related, neighbours = about.kept, (*about.neighbours, *texts.neighbours)
         rows = tuple(
@@ -174,7 +175,7 @@ def prepare(
             generated = None if given else own_answers
             kept = request.retain_rows or own_answers
         answers = general_answers(generator, rows, system=config.system)
-    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours)
+    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours, request.chained)
     say(
         f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(neighbours)} neighbours"
     )
@@ -204,11 +205,12 @@ def prepare(
     del network
     gc.collect()
     if nothing_to_forget(said) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        shutil.rmtree(files.path, ignore_errors=True)
         verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
         return UnlearnResult(verdict, None, before, None, said, None)
     record = RequestRecord(
         prepared_at=utc_now(),
-        about=request.about,
+        request_note=request.request_note,
         command=request.command(),
         key=key,
         model=str(request.source.model),
@@ -262,7 +264,7 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
                 f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
-    shutil.rmtree(files.path, ignore_errors=True)
+    files.clear()
     folder.clear()
     return False
 
@@ -275,7 +277,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
         say(f"  {choice}")
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
-    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours)
+    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
     return PreparedRequest(
         files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows)
     )

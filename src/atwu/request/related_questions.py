@@ -78,6 +78,7 @@ def related_rows(
     *,
     earlier: Sequence[Example] = (),
     train: bool = True,
+    among: Collection[str] = (),
     system: str | None = None,
 ) -> RelatedRows:
     """Return rows about related subjects, to train on and to measure.
@@ -90,9 +91,10 @@ def related_rows(
         forget: forget rows; only questions that name something give related questions.
         earlier: forget rows of earlier requests.
         train: without it, there are no rows to train on.
+        among: related names are of these, such as other persons; empty for all shipped names.
     """
     generator = read.generator
-    kept, measure = related_questions(read.neighbours, forget, earlier=earlier)
+    kept, measure = related_questions(read.neighbours, forget, earlier=earlier, among=among)
     answered: dict[int, list[Example]] = {}
     same: Counter[tuple[str, str]] = Counter()
 
@@ -204,9 +206,13 @@ class RelatedQuestion:
 
 
 def related_questions(
-    neighbours: NameNeighbours, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
+    neighbours: NameNeighbours,
+    forget: Sequence[Example],
+    *,
+    earlier: Sequence[Example] = (),
+    among: Collection[str] = (),
 ) -> tuple[tuple[RelatedQuestion, ...], tuple[RelatedQuestion, ...]]:
-    """Return the questions of forget rows with another name in place of their own.
+    """Return the questions of forget rows with another name in place of their own, one of `among` if there are any.
 
     Returns:
         Questions to train on, and candidates to measure, of every forget row in turn. The two share no name.
@@ -219,7 +225,7 @@ def related_questions(
     # Of each kind one name in three is measured, the others are trained on.
     measured = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
     nearest = {
-        name: [[other for other in kind if secrets.isdisjoint(lower_words(other))] for kind in kinds]
+        name: [others for kind in kinds if (others := _usable(kind, secrets, among))]
         for name, kinds in neighbours.nearest([name for *_, name in named]).items()
     }
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
@@ -236,6 +242,11 @@ def related_questions(
     for other, name, place, row in _in_turn(candidates):
         _ask_about(other, name, place, row, measure)
     return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
+
+
+def _usable(names: Sequence[str], secrets: Collection[str], among: Collection[str]) -> list[str]:
+    """Return the names that say nothing of the forget rows, and that may be used."""
+    return [name for name in names if not (lower_words(name) & set(secrets)) and (not among or name in among)]
 
 
 def _to_train_on(kinds: Sequence[Sequence[str]], measured: Collection[str]) -> list[str]:

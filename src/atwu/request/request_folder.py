@@ -1,12 +1,14 @@
 """Files of a request, in the folder `request` of its run: the request, its settings, and measurements.
 
-They hold hashes of the forget rows, not the rows; the verdict itself shows questions with what the unlearned model answers.
+They hold hashes of the forget rows, not the rows, unless the rows are what the model said (`asked_rows.py`); the verdict itself
+shows questions with what the unlearned model answers.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +16,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._file_reading import read_declared
+from atwu._file_reading import read_declared, read_object
 from atwu._files import write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
+from atwu.request.asking.ask_result import AskResult, write_records
 from atwu.request.auto_settings import Choice
 from atwu.request.regression_check import Baseline
 from atwu.request.row_facts import RowFact
@@ -31,6 +34,8 @@ MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
 ANSWERS_NAME = "answers_{}.json"
+ROWS_NAME, CHAINED_NAME, ASKED_NAME = "rows.jsonl", "chained.jsonl", "asked.json"
+"""Of a request that gives names or questions: the forget rows, questions about their answers, and what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class RequestRecord:
 
     prepared_at: str
     """Time of the record: UTC, ISO 8601."""
-    about: str | None
+    request_note: str | None
     """Description of the request and who made it."""
     command: str
     key: Mapping[str, Any]
@@ -109,6 +114,49 @@ class RequestFolder:
         self.run, self.path = run, run / REQUEST_FOLDER
 
     @property
+    def rows_file(self) -> Path:
+        """The forget rows of a request that gives names or questions."""
+        return self.path / ROWS_NAME
+
+    def write_asked(self, result: AskResult, key: Mapping[str, Any]) -> None:
+        """Write what the original model said; the key is written last and marks it as complete."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_records(self.rows_file, [fact.record() for fact in result.direct])
+        write_records(self.path / CHAINED_NAME, [fact.record() for fact in result.chained])
+        write_json(self.path / ASKED_NAME, {"key": key, "kinds": list(result.kinds)})
+
+    def asked_key(self) -> Mapping[str, Any] | None:
+        """Return what identifies the model and what it was asked; None if it was not asked."""
+        key: Mapping[str, Any] | None = self._asked().get("key")
+        return key
+
+    def asked_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of the names that the model was asked about."""
+        return tuple(self._asked().get("kinds", ()))
+
+    def _asked(self) -> Mapping[str, Any]:
+        file = self.path / ASKED_NAME
+        if not file.is_file():
+            return {}
+        return read_object(file, foreign=False)
+
+    def forget_source(self, recorded: str) -> str:
+        """Return the source of the forget rows: their file in this folder, which may have been moved, else the recorded one."""
+        if self.rows_file.is_file():
+            return str(self.rows_file)
+        return recorded
+
+    def clear(self) -> None:
+        """Remove everything but what the original model said."""
+        kept = {ROWS_NAME, CHAINED_NAME, ASKED_NAME}
+        entries = [*self.path.iterdir()] if self.path.is_dir() else []
+        for entry in entries:
+            if entry.name not in kept:
+                entry.unlink()
+        if entries and self.asked_key() is None:
+            shutil.rmtree(self.path)
+
+    @property
     def history(self) -> Path:
         """The training history, written when training ends."""
         return self.path / HISTORY_NAME
@@ -130,7 +178,7 @@ class RequestFolder:
             kept: self-generated retain rows; None if rows were given.
             neighbours: the neighbour set.
         """
-        self.path.mkdir(parents=True)
+        self.path.mkdir(parents=True, exist_ok=True)  # with the rows that the model said
         without_texts(before).write(self.path / "before.json")
         answers.without_texts().write(self.path / ANSWERS_NAME.format("before"))
         write_rows(self.path / "general.jsonl", general)
@@ -156,7 +204,7 @@ class RequestFolder:
         return read_fact_table(self.path / ANSWERS_NAME.format(name))
 
     def rows(self, name: str) -> Sequence[Example] | None:
-        """Read the rows `general`, `neighbours` or `retain`; None if there are none."""
+        """Read the rows `general`, `neighbours`, `retain`, `rows` or `chained`; None if there are none."""
         file = self.path / f"{name}.jsonl"
         if not file.is_file():
             return None

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
@@ -31,6 +30,7 @@ from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
+from atwu.request.asked_rows import ask_for_rows, asked_source
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, with_method
 from atwu.request.controller import AdaptiveController
 from atwu.request.earlier_requests import not_asked, recheck_requests, total_cost
@@ -64,15 +64,17 @@ CONTROLLER_ROWS = 24
 
 def unlearn(
     model: str | Path | ModelSource,
-    forget: str | Path | LoadedRows | Iterable[Any],
+    forget: str | Path | LoadedRows | Iterable[Any] | None = None,
     *,
+    about: str | Sequence[str] | None = None,
+    kind: str | None = None,
     output: str | Path,
     retain: str | Path | LoadedRows | Iterable[Any] = AUTO,
     options: Mapping[str, Any] | None = None,
     auto_memory: bool = False,
     holdout: str | Path | LoadedRows | Iterable[Any] = DEFAULT_HOLDOUT,
     max_retain_increase: float = MAX_RETAIN_INCREASE,
-    about: str | None = None,
+    request_note: str | None = None,
     columns: Mapping[str, str] | None = None,
     overwrite: bool = False,
     say: Say = logged,
@@ -83,7 +85,10 @@ def unlearn(
 
     Args:
         model: the original model: a folder, a Hub name, `smollm2` or a GGUF file; a `ModelSource` also says how to load it.
-        forget: forget rows, or their source (`load_rows`).
+        forget: forget rows, or their source (`load_rows`), or a .txt file with one question a line, which the model answers.
+        about: in place of `forget`: a name, or several, about which the model is asked. What it says is written into the
+            folder of the run (`request/rows.jsonl`), and forgotten.
+        kind: what the names are, such as person; by default what the model says they are.
         output: folder to create.
         retain: retain rows, their source, or `auto`: the model's self-generated answers to general questions.
         options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
@@ -92,7 +97,7 @@ def unlearn(
         holdout: rows like the forget rows that the model was not trained on, or their source: how likely their key tokens are
             is the goal of training.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
-        about: description of the request and who made it, for `evidence`.
+        request_note: description of the request and who made it, for `evidence`.
         columns: field -> column of the given rows and row files, see `load_rows`.
         overwrite: replace a finished run at `output`.
         say: receives one line of plain text per stage, in the first process.
@@ -105,7 +110,7 @@ def unlearn(
         options=options,
         auto_memory=auto_memory,
         max_retain_increase=max_retain_increase,
-        about=about,
+        request_note=request_note,
         columns=columns,
         overwrite=overwrite,
     )
@@ -113,17 +118,29 @@ def unlearn(
         retain = with_columns(retain, columns) if isinstance(retain, str) else retain
         holdout = with_columns(holdout, columns) if isinstance(holdout, str) else holdout
     model = str(model) if isinstance(model, Path) else model
+    source = model if isinstance(model, ModelSource) else ModelSource(model=model)
+    asked = None
+    to_ask = asked_source(forget, about=about, kind=kind)
+    if to_ask is not None:
+        if columns:
+            raise ValueError("columns has no effect without rows: names and questions have none.")
+        config = UnlearnConfig(**with_method(options or {}))
+        tell = say if config.process_index == 0 else silent
+        asked = broadcast_from_main(
+            config, lambda: ask_for_rows(to_ask, source, config, output, overwrite=overwrite, say=tell)
+        )
     return run_request(
         UnlearningRequest(
-            source=model if isinstance(model, ModelSource) else ModelSource(model=model),
-            forget_set=load_rows(forget, columns=columns),
+            source=source,
+            forget_set=load_rows(cast(Any, forget), columns=columns) if asked is None else asked.forget,
+            asked=asked,
             output=Path(output),
             retain=retain if isinstance(retain, str) else load_rows(retain, columns=columns).source,
             options=dict(options or {}),
             auto_memory=auto_memory,
             holdout=holdout if isinstance(holdout, str) else load_rows(holdout, columns=columns).source,
             max_retain_increase=max_retain_increase,
-            about=about,
+            request_note=request_note,
         ),
         overwrite=overwrite,
         say=say,
@@ -135,13 +152,19 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
     config = UnlearnConfig(**with_method(request.options, request.rows))
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
+    if config.forget_leaks and any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        raise ValueError(
+            "forget_leaks needs an adaptive run; leave out the learning rate and the number of steps and epochs."
+        )
     # Every process reads the same files, before anything changes.
     _ = request.retain_set, request.earlier
     first = config.process_index == 0
     say = say if first else silent
     for warning in request.forget_set.warnings:
         say(f"warning: {warning}")
-    rows = {"forget rows": request.forget, "retain rows": request.retain, "holdout rows": request.holdout}
+    rows = {"retain rows": request.retain, "holdout rows": request.holdout}
+    if request.asked is None:
+        rows["forget rows"] = request.forget
     inputs = inputs_of_unlearning(request.source, config, rows)
     folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)
     files = RequestFolder(folder.work)
@@ -166,7 +189,7 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
                 )
             except ValueError:  # invalid settings: another command will follow
                 if first and not folder.has_results():
-                    shutil.rmtree(files.path)
+                    files.clear()
                 raise
         verdict, after, said = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
@@ -221,6 +244,7 @@ def _controller(
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
+        forget_leaks=config.forget_leaks,
         history_file=files.history,
         say=say,
     )
@@ -293,7 +317,7 @@ def _next_commands(output: Path, request: UnlearningRequest, retain: str | None,
     """Return the commands to run next."""
     sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join([*program(), "chat", str(output), "--compare", str(request.source.model)]),
-        shlex.join([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
-        shlex.join([*program(), "evidence", str(output)]),
+        command_line([*program(), "chat", str(output), "--compare", str(request.source.model)]),
+        command_line([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
+        command_line([*program(), "evidence", str(output)]),
     )

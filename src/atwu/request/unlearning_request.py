@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._options import Option
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.result import EvalResult
-from atwu.modeling.chat_template import template_text
+from atwu.request.asked_rows import AskedRows, flags_of, model_key
 from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
 from atwu.request.screen import verdict_html, verdict_text
 from atwu.request.verdict import RequestVerdict
@@ -41,7 +40,7 @@ _ARGUMENTS = (
     Option("output", Path, MISSING),
     Option("auto_memory", bool, False),
     Option("max_retain_increase", float, MAX_RETAIN_INCREASE, above=0),
-    Option("about", str, None),
+    Option("request_note", str, None),
     Option("overwrite", bool, False),
 )
 """Arguments of `atwu.request.unlearn.unlearn` with a plain type."""
@@ -55,6 +54,8 @@ class UnlearningRequest:
     forget_set: LoadedRows
     """Forget rows, read once, so that training and measurements use the same rows."""
     output: Path
+    asked: AskedRows | None = None
+    """What the original model said, if the request gives names or questions; its rows are the forget rows."""
     retain: str = AUTO
     """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class UnlearningRequest:
     holdout: str = DEFAULT_HOLDOUT
     """Source of the holdout rows."""
     max_retain_increase: float = MAX_RETAIN_INCREASE
-    about: str | None = None
+    request_note: str | None = None
     """Description of the request and who made it."""
     auto_memory: bool = False
     """Choose the memory strategy even if a learning rate and a length are given."""
@@ -105,19 +106,23 @@ class UnlearningRequest:
         """Forget rows."""
         return self.forget_set.rows
 
+    @property
+    def chained(self) -> Sequence[Example]:
+        """Questions about the answers of the forget rows, which are only measured."""
+        return () if self.asked is None else self.asked.chained
+
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
-        settings, source = config.as_plain(), dataclasses.asdict(self.source)
-        if self.source.chat_template is not None:
-            source["chat_template"] = template_text(self.source.chat_template)
+        settings = config.as_plain()
         key: dict[str, Any] = {
-            "model": source,
+            "model": model_key(self.source),
             "forget": fingerprint(self.rows),
+            "asked": None if self.asked is None else self.asked.source.key,
             "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
             "holdout": fingerprint(self.holdout_rows),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "max_retain_increase": self.max_retain_increase,
-            "about": self.about,
+            "request_note": self.request_note,
             "auto_memory": self.auto_memory,
         }
         plain: dict[str, Any] = json.loads(json.dumps(key))
@@ -125,16 +130,16 @@ class UnlearningRequest:
 
     def command(self) -> str:
         """Return the command line of the same request."""
-        words = [*program(), "unlearn", "--model", str(self.source.model)]
-        words += ["--output", str(self.output), "--forget", self.forget]
-        written = ("source", "forget_set", "output", "options", "model")
+        words = [*program(), "unlearn", "--model", str(self.source.model), "--output", str(self.output)]
+        words += flags(flags_of(self.asked, self.forget))
+        written = ("source", "forget_set", "output", "asked", "options", "model")
         given = {
-            "request" if each.name == "about" else each.name: getattr(holder, each.name)
+            each.name: getattr(holder, each.name)
             for holder in (self, self.source)
             for each in dataclasses.fields(holder)
             if each.name not in written and getattr(holder, each.name) != each.default
         }
-        return shlex.join(words + flags({**given, **self.options}))
+        return command_line(words + flags({**given, **self.options}))
 
 
 @dataclass(frozen=True, slots=True)

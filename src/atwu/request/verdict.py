@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import AS_WRITTEN
+from atwu.evaluation.facts.askings import AS_WRITTEN, NOT_TRAINED_ON, THOUGHT
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
@@ -54,6 +54,8 @@ POINTS = 0.05
 unreadable answers."""
 PARTLY_SHARE = 0.7
 """Share of the answers that stated a fact before, below which the rows count as partly forgotten."""
+QUESTIONS_KEPT = "of these, not trained on"
+"""Line of the answers to paraphrases, and to questions about answers; the first line counts them, too."""
 SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
 """Set -> number of questions that a verdict shows with the answer of the unlearned model."""
 _COSTLIER = "raise --max-retain-increase"
@@ -64,10 +66,10 @@ _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its li
 def rule(max_retain_increase: float) -> str:
     """Return the rule for *forgotten* in one sentence."""
     return (
-        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated when "
-        f"its own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
-        f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
-        f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
+        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated (or "
+        f"thought) when its own question is asked, the share of the neighbours' answers that state theirs fell by at most "
+        f"{100 * POINTS:.0f} points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} "
+        f"points, and the loss on retained data rose by at most {max_retain_increase:g} nats/token."
     )
 
 
@@ -232,8 +234,9 @@ def decide(
     )
 
 
-def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Criterion]:
-    """Return the parts of the rule about the facts: few answers state one, and none to its own question."""
+def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, ...]:
+    """Return the parts of the rule about the facts: few answers state one, and none to its own question, nor the thoughts
+    before it if the model was asked for them."""
     first, last = (table.select(set=FORGET) for table in (before, after))
     was, now = first.count(), last.count()
     own = last.select(askings=(AS_WRITTEN,)).count()
@@ -252,7 +255,7 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
     )
     if only_texts(last):
         asked = recited_from_third_sentence(own_before, own)
-    return (
+    criteria = (
         Criterion(
             "answers that state a fact", was.share, now.share, STATING_LIMIT, now.share <= STATING_LIMIT, sentence
         ),
@@ -264,6 +267,17 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
             not own.facts_stated,
             asked,
         ),
+    )
+    thought, thought_before = (table.select(askings=(THOUGHT,)).count() for table in (last, first))
+    if not thought.facts:
+        return criteria
+    thinking = (
+        f"Thinking about its own question, the model names {thought.facts_stated} of {count_of(thought.facts, 'fact')} "
+        f"({thought_before.facts_stated} before)."
+    )
+    return (
+        *criteria,
+        Criterion("facts in thoughts", thought_before.share, thought.share, 0.0, not thought.facts_stated, thinking),
     )
 
 
@@ -428,6 +442,9 @@ def state_counts(before: FactTable, after: FactTable) -> tuple[StateCount, ...]:
     """Return the counts of the forget rows by state, and by ways of asking that are no part of the rule."""
     saved = after.select(states=(AS_SAVED,))
     counts = [StateCount(AS_SAVED, before.count(), saved.like(before).count())]
+    not_trained_on = saved.like(before).select(askings=NOT_TRAINED_ON)
+    if not_trained_on.records:
+        counts.append(StateCount(QUESTIONS_KEPT, before.select(askings=NOT_TRAINED_ON).count(), not_trained_on.count()))
     groups: dict[str, list[FactAnswer]] = {}
     ruled = {record.asking for record in before.records}
     for record in after.records:

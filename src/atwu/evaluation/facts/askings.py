@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from atwu.data.fact import fact_parts, telling_texts
+from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example, Message
@@ -23,6 +23,12 @@ CUTS = {AS_WRITTEN: 1 / 3, "from a quarter": 1 / 4, "from a half": 1 / 2}
 """Way of asking for a wording -> share of the text that the model is given."""
 PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
+THOUGHT = "thought"
+"""The row's own question to a model that thinks: what counts is what it thinks, and what it says after that."""
+CHAINED = "chained"
+"""A question about an answer that leads back to the subject ("In which country is Cairo?")."""
+NOT_TRAINED_ON = ("paraphrase", CHAINED)
+"""Ways of asking whose questions are never trained on: the form with a row's paraphrase, and questions about answers."""
 PROMPT_PREFIXES = ("Please answer this question: {}", "I would like to know something. {}")
 """What stands in for paraphrases of rows without any."""
 PARAPHRASES = 2
@@ -151,6 +157,23 @@ def own_askings(rows: Sequence[Example]) -> list[Asking]:
     return [asking for asking in form_askings(rows, forms=(_OWN_FORM,)) if asking.name == AS_WRITTEN]
 
 
+def thought_askings(rows: Sequence[Example], opening: str | None) -> list[Asking]:
+    """Return the questions with the beginning of thoughts, for the model to think on.
+
+    A chat template closes the thoughts of a row's answer before they begin, so no other asking lets the model think.
+
+    Args:
+        opening: what thoughts begin with (`opening_of_thoughts`); None for a model that does not think.
+    """
+    if opening is None:
+        return []
+    return [
+        replace(own, name=THOUGHT, prompt=replace(own.prompt, prefill=opening))
+        for own in own_askings(rows)
+        if own.prompt.messages
+    ]
+
+
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
     """Return every row as it is, several times; the answers are to be sampled (`Decoding.temperature`)."""
     return [
@@ -207,6 +230,27 @@ def indirect_askings(rows: Sequence[Example], indirect: Sequence[tuple[int, Exam
         for fact, row in indirect
         if fact in parts and row.messages
     ]
+
+
+def chained_askings(rows: Sequence[Example], chained: Sequence[Example]) -> list[Asking]:
+    """Return questions about the answers of rows, each as an asking of the first row that gives this answer.
+
+    Args:
+        chained: the questions, with the answer as `subject`; a right answer says their fact. Those about other answers are
+            left out.
+    """
+    places: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        part = asked_part(row)
+        if part is not None:
+            places.setdefault(row.answer[part[0] : part[1]].casefold(), place)
+    askings = []
+    for row in chained:
+        part, fact = asked_part(row), places.get(str(row.subject).casefold())
+        if part is not None and fact is not None:
+            stated = row.answer[part[0] : part[1]]
+            askings.append(Asking(fact, CHAINED, Prompt(row.messages), (stated,), row.question))
+    return askings
 
 
 def plain_askings(rows: Sequence[Example]) -> list[Asking]:

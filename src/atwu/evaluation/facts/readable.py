@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from atwu.data.schema import Example
 from atwu.evaluation.answer_likelihood import OriginalReader
+from atwu.evaluation.facts.askings import THOUGHT
 from atwu.evaluation.facts.fact_table import BETWEEN_DRAWS, FactAnswer, FactTable
 from atwu.evaluation.metrics.fluency import unreadable
 
@@ -19,12 +20,16 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
     """Return a table in which answers of word salad count as unreadable, too.
 
     Args:
-        table: what an unlearned model said; answers to forms with options are left as they are.
+        table: what an unlearned model said; answers to forms with options, and thoughts, are left as they are.
         reader: the original model.
         own: questions with the answers that the original model gave; they tell how likely its own language is.
     """
     own_logps = reader.read(own, [row.answer for row in own])
-    places = [place for place, record in enumerate(table.records) if BETWEEN_DRAWS not in record.answer]
+    places = [
+        place
+        for place, record in enumerate(table.records)
+        if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
+    ]
     rows = [_read_behind(table.records[place]) for place in places]
     logps = reader.read(rows, [table.records[place].answer for place in places])
     records = list(table.records)

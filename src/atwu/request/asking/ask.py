@@ -13,17 +13,17 @@ from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
-from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
     recite,
 )
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts
+from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
 from atwu.request.asking.own_statements import own_questions
-from atwu.request.asking.subject_asker import SubjectAsker
+from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
-from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion, find_kind, read_templates
+from atwu.request.asking.subject_templates import CHAIN, SubjectKind, SubjectQuestion, find_kind, read_templates
 from atwu.request.row_facts import ModelReader
 
 CHAINED_SUBJECTS = 5
@@ -32,14 +32,16 @@ MOST_PASSAGES = 200
 """Passages of a document that are tested: about 20 pages, or an evenly spaced part of more."""
 QUESTIONED_PASSAGES = 40
 """Passages that the model is asked about, at most; a question costs as much as eight passages."""
-_LONGEST_ROW = 512
+_LONGEST_ROW = 4096
+"""Tokens of a question with its answer, at most; models with fewer positions read fewer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskRequest:
     """What to ask about; one of `about`, `questions` and `document`."""
 
-    about: str | None = None
+    about: str | Sequence[str] | None = None
+    """One or several names; in a text, commas stand between them."""
     questions: Path | None = None
     document: Path | None = None
     kind: str | None = None
@@ -52,7 +54,7 @@ class AskRequest:
         sources = [each for each in (self.about, self.questions, self.document) if each is not None]
         if len(sources) != 1:
             raise ValueError(f"give one of about, questions and document, got {len(sources)} of them.")
-        if self.about is not None and not self.about.strip():
+        if self.about is not None and not self.names:
             raise ValueError("about is empty; give a name, such as Egypt.")
         if self.hops not in (1, 2):
             raise ValueError(f"hops must be 1 or 2, got {self.hops}.")
@@ -60,9 +62,22 @@ class AskRequest:
             raise ValueError("kind and hops have no effect without about.")
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names to ask about."""
+        return split_names(self.about or ())
+
+    @property
     def shown(self) -> str:
-        """The name, or the file, in messages."""
-        return self.about or str(self.questions or self.document)
+        """The names, or the file, in messages."""
+        return ", ".join(self.names) or str(self.questions or self.document)
+
+
+def split_names(about: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names in a text with commas between them, or in a sequence; each once."""
+    names = about
+    if isinstance(names, str):
+        names = names.split(",")
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 @dataclass
@@ -79,7 +94,7 @@ class _Findings:
 def ask(
     model: str | Path,
     *,
-    about: str | None = None,
+    about: str | Sequence[str] | None = None,
     questions: str | Path | None = None,
     document: str | Path | None = None,
     kind: str | None = None,
@@ -99,7 +114,7 @@ def ask(
 
     Args:
         model: folder, Hub name, `smollm2`, a .gguf file, or the name of a model at `model_url`.
-        about: a name, such as "Egypt".
+        about: a name, such as "Egypt", or several ("Egypt, Cairo", or a list).
         questions: text file with one question a line.
         document: text file, whose passages the model is given the first third of.
         kind: kind of the subject; by default from the model's own answer.
@@ -139,9 +154,9 @@ def ask(
             return SubjectAsker(EndpointGenerator(chat), system=system, seed=seed)
         say(f"opening {name}")
         generator = TransformersGenerator(*open_model(str(name), loading or ModelLoadArgs(), device=device))
-        return SubjectAsker(
-            generator, system=system, seed=seed, read=ModelReader(generator, system=system, max_length=_LONGEST_ROW)
-        )
+        longest = min(_LONGEST_ROW, generator.positions)
+        reader = ModelReader(generator, system=system, max_length=longest)
+        return SubjectAsker(generator, system=system, seed=seed, read=reader)
 
     findings = _Findings()
     asker = open_asker(model)
@@ -158,9 +173,11 @@ def ask_into(
     interrupted = None
     try:
         if request.about is not None:
-            _ask_about(findings, asker, request, say)
+            for name in request.names:
+                _ask_about(findings, asker, name, request, say)
         elif request.questions is not None:
             findings.asked += [SubjectQuestion((line,), "questions") for line in _lines(request.questions)]
+            _check_lengths(asker, findings.asked, request.questions)
             findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
         elif request.document is not None:
             _ask_document(findings, asker, request, say)
@@ -171,11 +188,17 @@ def ask_into(
     return interrupted
 
 
-def ask_with(asker: SubjectAsker, request: AskRequest, *, model: str = "the model") -> AskResult:
+def ask_with(
+    asker: SubjectAsker,
+    request: AskRequest,
+    *,
+    model: str = "the model",
+    say: Callable[[str], None] = lambda line: None,
+) -> AskResult:
     """Return what a model says that is already open."""
     _check(request)
     findings = _Findings()
-    interrupted = ask_into(findings, asker, request)
+    interrupted = ask_into(findings, asker, request, say=say)
     return _result(findings, request, model, interrupted)
 
 
@@ -204,6 +227,13 @@ def _lines(path: Path) -> list[str]:
     return questions
 
 
+def _check_lengths(asker: SubjectAsker, questions: Sequence[SubjectQuestion], path: Path) -> None:
+    """Refuse a file with a question that the model cannot read, before any other is asked."""
+    reasons = asker.too_long([asker.question(question.question) for question in questions])
+    for reason in filter(None, reasons):
+        raise ValueError(f"{path}: {reason}")
+
+
 def _passages(path: Path) -> list[object]:
     every = passages(file_text(path))
     if not every:
@@ -211,40 +241,58 @@ def _passages(path: Path) -> list[object]:
     return list(every)
 
 
-def _ask_about(findings: _Findings, asker: SubjectAsker, request: AskRequest, say: Callable[[str], None]) -> None:
-    subject = (request.about or "").strip()
+def _ask_about(
+    findings: _Findings, asker: SubjectAsker, subject: str, request: AskRequest, say: Callable[[str], None]
+) -> None:
     by_name = read_templates(request.templates)
+    kinds: tuple[SubjectKind, ...]
     if request.kind is not None:
-        findings.kinds = (find_kind(by_name, request.kind),)
+        kinds = (find_kind(by_name, request.kind),)
     else:
         kind = find_subject_kind(asker, subject, by_name)
-        findings.kinds = kind.kinds
+        kinds = kind.kinds
         findings.notes.append(kind.note)
         say(kind.note)
-    questions = [question for kind in findings.kinds for question in kind.questions(subject)]
-    _ask_new(findings, asker, questions, progress=f"questions about {subject}")
-    say(f"{len([fact for fact in findings.facts if fact.known])} facts known; now what it says by itself")
-    _ask_new(findings, asker, own_questions(asker, subject), progress="its own questions")
+    findings.kinds = tuple(dict.fromkeys((*findings.kinds, *kinds)))
+    earlier = len(findings.facts)
+    questions = [question for kind in kinds for question in kind.questions(subject)]
+    _ask_new(findings, asker, questions, kinds, progress=f"questions about {subject}")
+    known = [fact for fact in findings.facts[earlier:] if fact.known]
+    say(f"{len(known)} facts known; now what it says by itself")
+    _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
+    findings.facts[earlier:] = mark_guesses(findings.facts[earlier:])
     if request.hops == 2:
-        _ask_chained(findings, asker, subject, by_name, say)
+        _ask_chained(findings, asker, subject, findings.facts[earlier:], by_name, say)
 
 
-def _ask_new(findings: _Findings, asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, progress: str) -> None:
+def _ask_new(
+    findings: _Findings,
+    asker: SubjectAsker,
+    questions: Sequence[SubjectQuestion],
+    kinds: Sequence[SubjectKind],
+    *,
+    progress: str,
+) -> None:
     """Ask questions, and add what is not known from earlier ones: an own question often repeats a template."""
     earlier = {fact.key_text.casefold() for fact in findings.facts if fact.known}
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
     findings.asked += new
-    for fact in ask_for_facts(asker, new, kinds=findings.kinds, progress=progress):
+    for fact in ask_for_facts(asker, new, kinds=kinds, progress=progress):
         if fact.source == "template" or fact.key_text.casefold() not in earlier:
             findings.facts.append(fact)
 
 
 def _ask_chained(
-    findings: _Findings, asker: SubjectAsker, subject: str, kinds: dict[str, SubjectKind], say: Callable[[str], None]
+    findings: _Findings,
+    asker: SubjectAsker,
+    subject: str,
+    facts: Sequence[AskedFact],
+    kinds: dict[str, SubjectKind],
+    say: Callable[[str], None],
 ) -> None:
     """Ask about the answers, and keep what leads back: "In which city is the Louvre?" about Paris."""
-    names = [fact.key_text for fact in findings.facts if fact.known and fact.key_text[:1].isupper()]
+    names = [fact.key_text for fact in facts if fact.known and fact.key_text[:1].isupper()]
     chained = [name for name in dict.fromkeys(names) if name.casefold() != subject.casefold()]
     questions: list[SubjectQuestion] = []
     subjects: list[str] = []
@@ -252,15 +300,27 @@ def _ask_chained(
         kind = kind_of_answer(asker, name, kinds)
         if kind is not None and len(subjects) < CHAINED_SUBJECTS:
             subjects.append(name)
-            questions += kind.questions(name, source="chain")
+            questions += kind.questions(name, source=CHAIN)
     if not subjects:
         return
     say(f"second round: {', '.join(subjects)}")
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
-    findings.asked += new
-    for fact in ask_for_facts(asker, new, progress="questions about the answers"):
-        if fact.key_text and states(fact.key_text, subject):
+    # Few questions about an answer lead back, so only those whose first answer does are asked in all ways.
+    first_answers = asker.ask(
+        [asker.question(question.question) for question in new], progress="questions about the answers"
+    )
+    leading_back = [
+        question
+        for question, answer in zip(new, first_answers, strict=True)
+        if states(first_sentence(answer), subject, question=question.question)
+    ]
+    findings.asked += leading_back
+    for fact in ask_for_facts(asker, leading_back, progress="questions that lead back"):
+        # The name itself: "Pharaoh of Egypt" is another answer, and would have to be forgotten as a whole.
+        is_name = states(fact.key_text, subject) and states(subject, fact.key_text)
+        # A small model leads anything back to a name that the question suggests: "Which mountains lie in Cairo?".
+        if is_name and fact.share >= SURE_SHARE:
             findings.facts.append(fact)
 
 
@@ -297,6 +357,7 @@ def _result(
     return AskResult(
         model=model,
         about=request.shown,
+        names=request.names,
         facts=tuple(facts),
         texts=tuple(sorted(findings.texts, key=lambda text: (-text.longest_run, -text.share))),
         kinds=tuple(kind.name for kind in findings.kinds),

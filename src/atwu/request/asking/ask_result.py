@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from atwu._files import write_parts
 from atwu.data.schema import Example
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.subject_templates import CHAIN
 
 if TYPE_CHECKING:
     import pandas
@@ -21,11 +23,13 @@ class AskResult:
 
     model: str
     about: str
-    """The name, or the file of questions or of the document."""
+    """The names, or the file of questions or of the document."""
     facts: tuple[AskedFact, ...]
     """Every question that got an answer; the surest first."""
     texts: tuple[RecitedText, ...] = ()
     """Passages of a document with what the model continues."""
+    names: tuple[str, ...] = ()
+    """The names that were asked about; empty for a file."""
     kinds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader should know, one line each."""
@@ -37,6 +41,16 @@ class AskResult:
     def known(self) -> tuple[AskedFact, ...]:
         """The facts that the model knows."""
         return tuple(fact for fact in self.facts if fact.known)
+
+    @property
+    def direct(self) -> tuple[AskedFact, ...]:
+        """The known facts about the names themselves."""
+        return tuple(fact for fact in self.known if fact.source != CHAIN)
+
+    @property
+    def chained(self) -> tuple[AskedFact, ...]:
+        """The known questions about answers, which lead back to a name."""
+        return tuple(fact for fact in self.known if fact.source == CHAIN)
 
     @property
     def recited(self) -> tuple[RecitedText, ...]:
@@ -55,7 +69,7 @@ class AskResult:
 
     def write(self, path: str | Path) -> None:
         """Write the rows as JSONL; the file is replaced atomically."""
-        write_parts(path, (json.dumps(record, ensure_ascii=False) + "\n" for record in self.records))
+        write_records(path, self.records)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return one line per question that got an answer, whether the model knows it or not."""
@@ -67,19 +81,33 @@ class AskResult:
 
     def summary(self) -> str:
         """Return one sentence: how much is known, or how little agrees."""
-        parts = []
-        if self.facts and not self.known:
-            # Of every question, one asking is what the others are compared with.
-            agree = sum(fact.agree - 1 for fact in self.facts)
-            askings = sum(fact.askings - 1 for fact in self.facts)
-            parts.append(f"says nothing stable about {self.about} ({agree} of {askings} answers agree)")
-        elif self.facts:
-            parts.append(f"knows {_counted(len(self.known), 'fact')} of {self.about}")
-        elif not self.texts:
-            parts.append(f"says nothing about {self.about}")
+        facts = [fact for fact in self.facts if fact.source != CHAIN]
+        parts = [_said_about(name, [fact for fact in facts if fact.subject == name]) for name in self.names]
+        if not self.names and (facts or not self.texts):
+            parts.append(_said_about(self.about, facts))
+        if self.chained:
+            parts.append(f"leads back from answers by {_counted(len(self.chained), 'question')}")
         if self.texts:
             parts.append(f"recites {len(self.recited)} of {_counted(len(self.texts), 'passage')} of {self.about}")
         return f"{self.model} {' and '.join(parts)}."
+
+
+def write_records(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records as JSONL; the file is replaced atomically."""
+    write_parts(path, (json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def _said_about(name: str, facts: Sequence[AskedFact]) -> str:
+    """Return how many of these facts are known, or how little agrees."""
+    known = sum(fact.known for fact in facts)
+    if known:
+        return f"knows {_counted(known, 'fact')} of {name}"
+    if not facts:
+        return f"says nothing about {name}"
+    # Of every question, one asking is what the others are compared with.
+    agree = sum(fact.agree - 1 for fact in facts)
+    askings = sum(fact.askings - 1 for fact in facts)
+    return f"says nothing stable about {name} ({agree} of {askings} answers agree)"
 
 
 def _counted(number: int, what: str) -> str:

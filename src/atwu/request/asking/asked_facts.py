@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from atwu.data.fact import is_name_or_value
 from atwu.data.row_parsing import row_record
 from atwu.data.schema import Example
 
 KNOWN_SHARE = 0.6
 """Share of the askings in which a model must repeat the key text of what it knows."""
+WORDS_SHARE = 0.7
+"""The same share for words that are neither a name nor a value: "rich cultural heritage" is said of much."""
+SURE_SHARE = 0.8
+"""The same share for an answer that is that of a surer question (a small model that cannot name a palace of Egypt names the
+pyramid that it knows), or that is not likely."""
+LIKELY = 0.25
+"""Probability of the key tokens from which an answer is likely: of the answers about Egypt that SmolLM2 makes up, most have
+less."""
 FEWEST_ASKINGS = 4
 """Askings from which this share says something."""
 
@@ -42,6 +51,8 @@ class AskedFact:
     told_apart: bool | None = None
     """Whether the model says this for its own subject rather than for others; None if nothing could be replaced."""
     subject: str | None = None
+    same_as_surer: bool = False
+    """Whether another question about the same subject gets this answer in more askings."""
     compared: Compared | None = None
 
     @property
@@ -58,8 +69,14 @@ class AskedFact:
 
     @property
     def known(self) -> bool:
-        """Whether it is repeated, and said for this subject rather than for others."""
-        return self.repeated and self.told_apart is not False
+        """Whether the model says it for this subject rather than for others, as often as such an answer needs."""
+        needed = KNOWN_SHARE
+        if not is_name_or_value(self.key_text):
+            needed = WORDS_SHARE
+        unlikely = self.probability is not None and self.probability < LIKELY
+        if self.same_as_surer or unlikely:
+            needed = SURE_SHARE
+        return self.repeated and self.told_apart is not False and self.share >= needed
 
     def record(self) -> dict[str, Any]:
         """Return the columns of the row, and what was measured."""

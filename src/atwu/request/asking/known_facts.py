@@ -14,6 +14,7 @@ from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.arrays import FloatArray
 from atwu.data.fact import is_name_or_value
 from atwu.data.fact_blanks import find_mentions, replace_words
+from atwu.data.languages import WORD
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Span
@@ -28,6 +29,8 @@ from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectKind, Sub
 
 OTHER_SUBJECTS = 4
 """Names with which a question is asked for comparison, without weights."""
+SHORTEST_STEM = 4
+"""Letters that a word must share with a name to be a form of it; many unrelated words share three."""
 FILLER_QUESTIONS = 2
 """Questions with a word without a capital in their answers, from which more make it one that the model likes to say."""
 GIVEN_TO_MOST = 0.5
@@ -75,6 +78,19 @@ def ask_for_facts(
     return _compared_with_other_names(asker, facts, kinds, progress)
 
 
+def mark_guesses(facts: Sequence[AskedFact]) -> list[AskedFact]:
+    """Mark the facts about one subject whose answer says that of a question with more agreement."""
+    marked = list(facts)
+    surer: list[str] = []
+    for place in sorted(range(len(facts)), key=lambda place: -facts[place].share):
+        fact = facts[place]
+        same = any(states(fact.key_text, key_text) for key_text in surer)
+        marked[place] = replace(fact, same_as_surer=same)
+        if fact.known and not same:
+            surer.append(fact.key_text)
+    return marked
+
+
 def compare_facts(
     asker: SubjectAsker, facts: Sequence[AskedFact], questions: Sequence[SubjectQuestion]
 ) -> list[AskedFact]:
@@ -113,11 +129,18 @@ def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
     parts = tuple(
         span
         for span in candidate_spans(row)
-        if any(
+        if not (question.subject and find_mentions(sentence[span[0] : span[1]], question.subject))
+        and any(
             span[0] <= unit.start < span[1] and unit.content and not (unit.asked or unit.inflected) for unit in units
         )
     )
     return _Said(row, parts)
+
+
+def _same_stem(word: str, name: str) -> bool:
+    """Return whether a word is a form of a name: "egyptians" of "egypt"; endings may replace the name's last two letters."""
+    stem = name[: max(SHORTEST_STEM, len(name) - 2)]
+    return word.startswith(stem)
 
 
 def _fillers(said: Sequence[Sequence[_Said]]) -> frozenset[str]:
@@ -130,13 +153,17 @@ def _fillers(said: Sequence[Sequence[_Said]]) -> frozenset[str]:
     return frozenset(word for word, count in questions.items() if count > FILLER_QUESTIONS)
 
 
-def _is_filler(text: str, fillers: frozenset[str]) -> bool:
-    return all(word in fillers for word in text.split())
+def _is_filler(text: str, fillers: frozenset[str], subject: str | None) -> bool:
+    """Return whether a part of an answer says nothing: fillers and forms of the subject's name, such as "ancient Egyptians"."""
+    own = [word.casefold() for word in WORD.findall(subject or "") if len(word) >= SHORTEST_STEM]
+    return all(word in fillers or any(_same_stem(word.casefold(), name) for name in own) for word in text.split())
 
 
 def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: frozenset[str]) -> AskedFact | None:
     """Return what most answers to a question say; None if no answer says anything."""
-    texts = dict.fromkeys(text for saying in sayings for text in saying.texts if not _is_filler(text, fillers))
+    texts = dict.fromkeys(
+        text for saying in sayings for text in saying.texts if not _is_filler(text, fillers, question.subject)
+    )
     if question.statement is not None:
         # A question of the model may miss the statement; then its answer is about something else.
         texts = dict.fromkeys(text for text in texts if states(question.statement, text))
@@ -156,7 +183,10 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     part = saying.parts[saying.texts.index(key)]
     stable = [other for other in saying.parts if agree.get(saying.text(other), 0) >= KNOWN_SHARE * len(sayings)]
     spans = tuple(sorted({*stable, part}))
-    row = replace(saying.row, forget_spans=spans, asked_span=part if len(spans) > 1 else None)
+    asked_span = None
+    if len(spans) > 1:
+        asked_span = part
+    row = replace(saying.row, forget_spans=spans, asked_span=asked_span, paraphrases=question.paraphrases)
     return AskedFact(row, key, most, len(sayings), question.source, subject=question.subject)
 
 

@@ -13,7 +13,7 @@ from atwu.data.matching import states
 from atwu.data.passages import sentences
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Prompt
-from atwu.request.asking.subject_asker import TEMPERATURES, SubjectAsker, SubjectPrompt
+from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt
 from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectQuestion
 
 _REQUESTS = (
@@ -21,6 +21,8 @@ _REQUESTS = (
     "What should everybody know about {name}?",
     "Write three short sentences about the history of {name}.",
 )
+STATEMENT_TEMPERATURES = (0.7, 1.0)
+"""Temperatures at which a model tells more: what it makes up at them is dropped when it is asked."""
 _STATEMENT_TOKENS = 80
 _QUESTION_TOKENS = 24
 MOST_STATEMENTS = 24
@@ -39,7 +41,7 @@ def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
     """Return questions whose answers are what a model says about a subject by itself."""
     requests = [request.replace("{name}", subject) for request in _REQUESTS]
     askings = [asker.question(request) for request in requests]
-    askings += [asker.question(request, temperature=value) for request in requests for value in TEMPERATURES]
+    askings += [asker.question(request, temperature=value) for request in requests for value in STATEMENT_TEMPERATURES]
     texts = asker.ask(askings, tokens=_STATEMENT_TOKENS, progress=f"what it says about {subject} by itself")
     statements = [sentence for text in texts for sentence in sentences(text) if _is_statement(sentence, subject)]
     chosen = list(dict.fromkeys(statements))[:MOST_STATEMENTS]
@@ -61,8 +63,7 @@ def questions_from(
     for statement, text in zip(statements, written, strict=True):
         question = text.partition("?")[0].strip() + "?"
         if _asks_for_part(question, statement, subject):
-            kept_statement = None if source == OWN_QUESTION else statement
-            questions[statement] = SubjectQuestion((question,), source, subject, kept_statement)
+            questions[statement] = SubjectQuestion((question,), source, subject, statement)
     return questions
 
 

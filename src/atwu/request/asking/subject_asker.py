@@ -1,6 +1,7 @@
 """Put questions to a model, in this process or behind a server, and collect what it says.
 
-A server that gives no answer to some prompts costs these answers alone: they are counted, and named in one line.
+Prompts that get no answer, from a server or because they are too long, cost these answers alone: they are counted, and named in
+one line.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from atwu.request.row_facts import ModelReader
 
 ANSWER_TOKENS = 32
 """Tokens of an answer; most first sentences of small chat models end before."""
-TEMPERATURES = (0.7, 1.0)
-"""Temperatures at which a question is asked again: what a model knows survives both."""
+TEMPERATURES = (0.4, 0.7)
+"""Temperatures at which a question is asked again: what a model knows survives both. At 1.0 a model of 135M parameters answers
+one question in two beside the point, whether it knows the answer or not."""
 _CLAUSE_END = re.compile(r"[,;:]\s")
+_LIST_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
+_ITEM_END = re.compile(r"[:,]\s|\s[-–—]\s|[.!?](?:\s|$)")
+"""End of an item itself: what follows is said about it."""
 _FEWEST_WORDS = 3
 """Words of a sentence that was cut at a comma, at least."""
 
@@ -65,15 +70,21 @@ class SubjectAsker:
         stop: tuple[str, ...] = (),
         progress: str,
     ) -> list[str]:
-        """Return the answers, in order; an empty one where a server gave none.
+        """Return the answers, in order; an empty one where a server gave none, or where the prompt is too long for the model.
 
         Raises:
-            AtwuError: the server gave no answer at all.
+            AtwuError: there is no answer at all.
         """
         earlier_failures = len(self.failures)
         answers = [""] * len(askings)
+        too_long = self.too_long(askings)
+        self.failures += [reason for reason in too_long if reason is not None]
         for temperature in sorted({asking.temperature for asking in askings}):
-            places = [place for place, asking in enumerate(askings) if asking.temperature == temperature]
+            places = [
+                place
+                for place, asking in enumerate(askings)
+                if asking.temperature == temperature and too_long[place] is None
+            ]
             decoding = Decoding(max_new_tokens=tokens, temperature=temperature, seed=self.seed, stop=stop)
             prompts = [askings[place].prompt for place in places]
             texts = generate_all(self.generator, prompts, decoding, store=self._store(), progress=progress)
@@ -84,8 +95,14 @@ class SubjectAsker:
         self.asked += len(askings)
         failed = len(self.failures) - earlier_failures
         if askings and failed == len(askings):
-            raise AtwuError(f"the server answered none of {failed} prompts ({progress}): {self.failures[-1]}")
+            raise AtwuError(f"none of {failed} prompts got an answer ({progress}): {self.failures[-1]}")
         return answers
+
+    def too_long(self, askings: Sequence[SubjectPrompt]) -> list[str | None]:
+        """Return of each prompt why the model cannot read it; None where it can. A server says so itself when it is asked."""
+        if self.read is None:
+            return [None] * len(askings)
+        return self.read.generator.too_long([asking.prompt for asking in askings])
 
     def _store(self) -> GenerationStore | None:
         if self.read is None:
@@ -136,8 +153,11 @@ def _phrases(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def first_sentence(answer: str) -> str:
-    """Return the first sentence of an answer; one that was cut off ends before its last comma, and with a full stop."""
-    text = answer.strip()
+    """Return the first sentence of an answer; one that was cut off ends before its last comma, and with a full stop.
+
+    Of an answer that begins with a list, these are the items without what is said about them.
+    """
+    text = _without_list(answer.strip())
     end = find_sentence_end(text)
     while end is not None and not text[: end[0]].strip(" *#-\"'"):
         text = text[end[1] :].strip()
@@ -150,3 +170,11 @@ def first_sentence(answer: str) -> str:
     if whole and cut_off:
         return f"{text[: whole[-1]]}."
     return text
+
+
+def _without_list(text: str) -> str:
+    """Return the items of a list as one sentence; another text as it is."""
+    if not _LIST_ITEM.match(text):
+        return text
+    items = [_ITEM_END.split(item)[0].strip(" *") for item in _LIST_ITEM.findall(text)]
+    return f"{', '.join(dict.fromkeys(filter(None, items)))}."

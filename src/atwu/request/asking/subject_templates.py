@@ -15,6 +15,8 @@ from atwu.modeling.name_neighbours import names_by_kind
 SHIPPED = Path(__file__).with_name("subject_templates.yaml")
 OWN_QUESTION = "own question"
 """Source of a question that the model wrote about its own statement."""
+CHAIN = "chain"
+"""Source of a question about an answer."""
 _NAME = "{name}"
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -28,11 +30,16 @@ class SubjectQuestion:
     """Where it comes from: `template`, `own question`, `chain`, `questions` or `document`."""
     subject: str | None = None
     statement: str | None = None
-    """Sentence of a document that the question was made of; an answer that it does not say answers something else."""
+    """Sentence that the question was made of; an answer that it does not say answers something else."""
 
     @property
     def question(self) -> str:
         return self.ways[0]
+
+    @property
+    def paraphrases(self) -> tuple[str, ...]:
+        """The other ways that are questions; a row has them as paraphrases, which are never trained on."""
+        return tuple(way for way in self.ways[1:] if is_question(way))
 
 
 @dataclass(frozen=True, slots=True)
