@@ -23,7 +23,11 @@ BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 LINES = [tuple(cell.strip() for cell in line.split("|")[1:4]) for line in PAGE.splitlines() if line.startswith("| ")][
     1:
 ]
-STUDIES = [(table, found[0]) for _, table, cell in LINES if (found := re.findall(r"`(atwu study run [^`]*)`", cell))]
+STUDIES = [
+    (table, f"atwu study run {found[0]} --configuration authors")
+    for _, table, cell in LINES
+    if (found := re.findall(r"^`([\w-]+ --setting [^`]*)`", cell))
+]
 
 NOT_HERE = {"uniform"}
 """Score of the AUROC table that is 1/2 by definition."""
