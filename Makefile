@@ -31,7 +31,7 @@ test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 test-fast: $(READY)
-	$(VENV)/bin/python -m pytest tests/benchmarks tests/damaged_files tests/data tests/methods tests/theory -m "not slow and not night"
+	$(VENV)/bin/python -m pytest @tests/fast.txt
 
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night

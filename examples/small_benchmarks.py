@@ -4,7 +4,7 @@
     export ATWU_DATA=small-benchmarks
     atwu study run headline --setting lume-tiny --only npo --seeds 1
 
-and likewise with muse-tiny, knowundo-tiny and small-benchmarks/wmdp.yaml (with its own questions, `atwu[lm-eval]`).
+and likewise with muse-tiny, knowundo-tiny and small-benchmarks/wmdp.yaml (with its own questions, extra `lm-eval`).
 """
 
 import json

@@ -1,6 +1,6 @@
 """Execute notebooks in their own kernels and convert them to pages of the site.
 
-They are stored in docs/tutorials without outputs. `make site` executes them, so that pages show results computed during
+They are stored in docs/learn without outputs. `make site` executes them, so that pages show results computed during
 the build; without SITE_NOTEBOOKS=run pages contain only the code.
 """
 

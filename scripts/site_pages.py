@@ -1,7 +1,8 @@
 """Generated pages of the site.
 
-The home page comes from README.md, the board from recorded results, command pages from their help, API pages from the
-exports, notebook pages from their cells; and every repository file that a page links to gets a page.
+The home page comes from README.md, the pages of results from benchmarks/results, the board from recorded studies, command
+pages from their help, API pages from the exports, notebook pages from their cells; and every repository file that a page
+links to gets a page.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from scripts import site_notebooks  # noqa: E402
 
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+RESULTS = "benchmarks/results"
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)]*)?\)")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 CELL = re.compile(r"<td(.*?)>(.*?)</td>", re.DOTALL)
@@ -38,6 +40,9 @@ def on_files(files: Files, config: Any) -> Files:
     made = {"index.md": ("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))}
     made |= {name: (name, (ROOT / name).read_text(encoding="utf-8")) for name in PROJECT}
     made |= {"commands.md": ("", commands()), "python.md": ("", python()), "licences.md": ("", licences())}
+    for path in sorted((ROOT / RESULTS).glob("*.md")):  # they link to one another
+        origin = f"{RESULTS}/{path.name}"
+        made[page_of(origin)] = (origin, path.read_text(encoding="utf-8"))
     run = os.environ.get("SITE_NOTEBOOKS") == "run"
     for notebook in sorted((ROOT / "docs").rglob("*.ipynb")):
         origin = str(notebook.relative_to(ROOT))
@@ -103,6 +108,8 @@ def page_of(source: str) -> str:
         return source
     if source.startswith("docs/"):
         return re.sub(r"\.ipynb$", ".md", source.removeprefix("docs/"))
+    if posixpath.dirname(source) == RESULTS and source.endswith(".md"):
+        return source.removeprefix("benchmarks/")
     return f"files/{source}.md".replace(".md.md", ".md")
 
 
@@ -149,7 +156,7 @@ def board() -> dict[str, str]:
     """Build the board of the recorded studies and the submissions."""
     from atwu.report.board import BOARD_NAME, FACTS_NAME, read_board, render_board
 
-    results = ROOT / "benchmarks/results"
+    results = ROOT / RESULTS
     studies = [path.parent for path in sorted(results.glob(f"*/{FACTS_NAME}"))]
     made = read_board([*studies, *sorted(results.glob(f"*/{BOARD_NAME}"))])
     return {"index.html": render_board(made), BOARD_NAME: json.dumps(made.to_json())}

@@ -48,6 +48,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path in slow, item.path), reverse=True)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("posix") and not hasattr(os, "fork"):
+        pytest.skip("needs forks, signals or sockets of POSIX")
+
+
 def pytest_collection_finish() -> None:
     """Exclude imported objects from garbage collection, which a trainer requests after each run."""
     gc.collect()

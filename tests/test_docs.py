@@ -20,14 +20,13 @@ from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHT
 from atwu.methods.method_table import METHODS
 from tests.commands import run_command
 from tests.micro_models import write_micro
-from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
+from tests.snippets import ELSEWHERE, PAGES, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 SCRIPTS = [path for folder in ("examples", "benchmarks", "scripts") for path in sorted((ROOT / folder).glob("*.py"))]
-BLOCKS = [block for page in PAGES for block in snippets(page)]
+BLOCKS = [block for page in (*PAGES, *RECORDED) for block in snippets(page)]
 COMMANDS = [block for block in BLOCKS if block.kind == "shell"]
-FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
+FOLLOWED = [block for block in COMMANDS if block.page in PAGES]
 RUN = {
     tuple(substituted(command) for command in block.commands() if elsewhere(command) is None): block.name
     for block in reversed(FOLLOWED)
@@ -88,12 +87,16 @@ def test_options_of_commands_exist():
         assert not unknown, command
 
 
+def test_targets_of_make_exist():
+    for command in (command for block in COMMANDS for command in block.commands()):
+        if command.startswith("make "):
+            assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
+
+
 def test_blocks_tested_elsewhere_exist():
     for command in (command for block in FOLLOWED for command in block.commands()):
         file = elsewhere(command)
         assert file is None or (ROOT / file).is_file(), command
-        if command.startswith("make "):
-            assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
     used = [
         pattern for pattern in ELSEWHERE for block in FOLLOWED for each in block.commands() if re.match(pattern, each)
     ]
@@ -113,26 +116,37 @@ def columns_markdown(*metrics: str) -> list[str]:
             better = "↕" if both else arrows[column.direction_on(column.sets[0])]
             meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
             meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)
-            meaning = re.sub(r", (official|port) settings", "", meaning)
-            meaning = meaning.removesuffix(" (Jin et al. 2024)") if metrics == ("rwku",) else meaning
             meaning = re.sub(r"the form [a-z ]+", "this form", meaning)
             told.setdefault((meaning, between, better), []).append(f"`{column.name}`")
     return [f"| {', '.join(names)} | {' | '.join(facts)} |" for facts, names in told.items()]
 
 
 WEIGHT_ATTACKS = ("relearning", "quantization")
+OF_BENCHMARKS = ("rwku", "lume", "muse", "knowundo")
 
 
 @pytest.mark.parametrize(
-    "metrics", [WEIGHT_ATTACKS, *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, "gradient_norm"))]
+    "metrics",
+    [
+        WEIGHT_ATTACKS,
+        *((name,) for name in all_metrics() if name not in (*WEIGHT_ATTACKS, *OF_BENCHMARKS, "gradient_norm")),
+    ],
 )
 def test_documented_columns_equal_those_of_the_metrics(metrics):
     lines = "\n".join(columns_markdown(*metrics))
     assert f"\n{lines}\n" in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{lines}"
 
 
+def test_the_columns_of_benchmarks_are_named():
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    for column in (column for name in OF_BENCHMARKS for column in find_metric(name).columns if column.shown):
+        name = re.sub(r"_(official|port)$", "_FLAVOUR", column.name)
+        name = re.sub(r"^lume_(forget|retain)_(\w+)_(stories|people|biographies)$", r"lume_SET_\2_KIND", name)
+        assert f"`{name}`" in page, column.name
+
+
 def test_links_lead_to_files():
-    for page in [*PAGES, *NOTEBOOKS]:
+    for page in [*PAGES, *RECORDED, *NOTEBOOKS]:
         text = page.read_text()
         if page in NOTEBOOKS:
             cells = nbformat.read(page, as_version=4).cells

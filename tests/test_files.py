@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from atwu._files import atomic_sibling, check_output_folder, check_writable, move, write_text
+from atwu._files import atomic_sibling, check_output_folder, check_writable, is_atomic_sibling, move, write_text
 from atwu._manifest import damage, write_manifest
 
-FORK = multiprocessing.get_context("fork")
+SPAWNING = multiprocessing.get_context("spawn")
 
 
 def _begin(path: Path, make: object, ready: Connection) -> None:
     with atomic_sibling(path, make) as temporary:
         (temporary / "weights" if temporary.is_dir() else temporary).write_text("half")
         ready.send(temporary.name)
-        signal.pause()
+        threading.Event().wait()
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
 def test_temporary_files_of_killed_processes_are_removed_and_those_of_running_ones_are_not(make, tmp_path):
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=_begin, args=(tmp_path / "out[1].json", make, there))
+    here, there = SPAWNING.Pipe()
+    process = SPAWNING.Process(target=_begin, args=(tmp_path / "out[1].json", make, there))
     process.start()
     left = tmp_path / here.recv()
     for name in ("out[1].json", "other.json"):
         write_text(tmp_path / name, "whole")
         assert left.exists()
-    os.kill(process.pid, signal.SIGKILL)
+        assert all(is_atomic_sibling(path) for path in tmp_path.iterdir() if path.name.startswith("."))
+    process.kill()
     process.join()
     write_text(tmp_path / "other.json", "again")
     assert left.exists(), "it is another file's"
@@ -48,7 +49,7 @@ def _write(path: Path, text: str) -> None:
 
 def test_processes_that_write_the_same_file_do_not_remove_each_others_temporary_files(tmp_path):
     path = tmp_path / "state.json"
-    running = [FORK.Process(target=_write, args=(path, letter * 1000)) for letter in "ab"]
+    running = [SPAWNING.Process(target=_write, args=(path, letter * 1000)) for letter in "ab"]
     for process in running:
         process.start()
     for process in running:
@@ -73,13 +74,14 @@ def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(tmp_path)
     left = tmp_path / ".manifest.json.abc.tmp"
     left.mkdir()
     (left / "weights").write_text("half")
+    left.with_name(".manifest.json.abc.lock.tmp").touch()
     write_manifest(tmp_path)
     assert damage(tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]
 
 
 def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
-    cases = {"/dev/null": "not a regular file", tmp_path: "is a folder", tmp_path / "no" / "x": "does not exist"}
+    cases = {os.devnull: "not a regular file", tmp_path: "is a folder", tmp_path / "no" / "x": "does not exist"}
     for path, message in cases.items():
         with pytest.raises(OSError, match=message):
             check_writable(Path(path), overwrite=True)

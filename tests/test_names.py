@@ -63,6 +63,18 @@ def test_the_map_of_the_code_names_existing_files() -> None:
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in paths)] == []
 
 
+def test_the_pictures_of_the_map_name_what_exists() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert set(pictured("rooms.svg")) == folders
+    defined = {name for path in MODULES for name in defined_names(ast.parse(path.read_text(encoding="utf-8")))}
+    assert set(pictured("forms-of-a-row.svg")) - {"record"} <= defined
+
+
+def pictured(picture: str) -> list[str]:
+    """Names in the boxes of a picture."""
+    return re.findall(r'class="name"[^>]*>([^<]+)<', (MAP.parent / "assets" / picture).read_text(encoding="utf-8"))
+
+
 def test_a_registry_imports_a_value_when_it_is_first_used() -> None:
     table = Registry[object]("thing", {"there": "colorsys:rgb_to_hls", "missing": "no_such_module:thing"})
     assert "missing" in table

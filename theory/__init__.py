@@ -1,1 +1,1 @@
-"""The recovery theorem of the ATWU paper, in the form proved in docs/theory.md, on problems small enough to solve exactly."""
+"""The recovery theorem of the ATWU paper, in the form proved in theory/README.md, on problems small enough to solve exactly."""

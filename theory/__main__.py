@@ -21,7 +21,7 @@ SCHEMA_NAME = "atwu.theory/1"
 READING = (
     "c: smallest increase of the retain loss at which the token is forgotten. V: the same with the forget loss as a "
     "penalty. lead: certified distance to the next best support of that size. λ: multiples of their thresholds. "
-    "Statements and proofs: docs/theory.md."
+    "Statements and proofs: theory/README.md."
 )
 
 

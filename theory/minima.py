@@ -2,7 +2,7 @@
 
 Reason: f(u) = u exp(beta u) lies above its tangent at any u in [-1/beta, 0], and u = log p is concave
 in the weights with a Hessian that retain rows of the same context, or the ridge, outweigh. Then retain loss plus tangents is a
-convex lower bound of the objective, with equality at the point found. Proof: docs/theory.md.
+convex lower bound of the objective, with equality at the point found. Proof: theory/README.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 J(g) = phi(g) + lambda_H sum_t H(g_t) + lambda_rho n (mean g - rho)^2 with
 phi(g) = min over models of alpha L_r + gamma sum g_t f_t.
-phi is concave and decreases by 0 to C = gamma/(e beta) per unit of a score, from which all thresholds follow (docs/theory.md).
+phi is concave and decreases by 0 to C = gamma/(e beta) per unit of a score: all thresholds follow (theory/README.md).
 """
 
 from __future__ import annotations

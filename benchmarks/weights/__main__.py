@@ -1,4 +1,4 @@
-"""Compare token weight candidates with labelled tokens: the tables of docs/research.md.
+"""Compare token weight candidates with labelled tokens: the tables of benchmarks/results/token-weights.md.
 
     python benchmarks/weights counts --tofu-target FOLDER --people-target FOLDER
 

@@ -1,4 +1,4 @@
-"""Candidates of each table in docs/research.md."""
+"""Candidates of each table in benchmarks/results/token-weights.md."""
 
 from __future__ import annotations
 

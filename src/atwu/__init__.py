@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 _NAMES = {
     "atwu.data.schema": "Example",
     "atwu.benchmarks.base": "Benchmark LoadedRows",
@@ -42,6 +40,7 @@ _NAMES = {
 _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
+    __version__: str
     from atwu.benchmarks.base import Benchmark as Benchmark
     from atwu.benchmarks.base import LoadedRows as LoadedRows
     from atwu.benchmarks.catalog import BenchmarkEntry as BenchmarkEntry
@@ -93,6 +92,10 @@ __all__ = ["__version__", *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("atwu")
     if name not in _EXPORTS:
         raise AttributeError(f"module 'atwu' has no attribute {name!r}")
     return getattr(importlib.import_module(_EXPORTS[name]), name)

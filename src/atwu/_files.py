@@ -18,15 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from atwu.errors import DiskFullError
-
-fcntl: Any
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
@@ -39,6 +33,8 @@ _OF_MODEL = re.compile(
     r"|(run|manifest|verdict|export)\.json|log\.jsonl|.*\.(safetensors(\.index\.json)?|gguf|jinja|model)"
 )
 """Names of files that a folder of a model or a run cannot do without."""
+_TEMPORARY = ".tmp"
+_LOCK = f".lock{_TEMPORARY}"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -64,34 +60,34 @@ def write_parts(path: str | Path, parts: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[Path]:
-    """Create a hidden, locked file or folder in the same folder as `path`, to be moved there when complete.
+    """Create a hidden file or folder in the same folder as `path`, to be moved there when complete.
 
-    It is removed on leaving. The lock distinguishes it from what killed processes left behind.
+    It is removed on leaving. A lock file beside it (Windows cannot lock folders) distinguishes it from what killed
+    processes left behind.
     """
     clear_atomic_siblings(path)
-    there = False
-    while not there:
-        temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}.tmp")
-        make(temporary)
-        with _locked(temporary, wait=True):
-            if there := temporary.exists():  # so that it is not taken for one that was left behind
-                try:
-                    yield temporary
-                finally:
-                    _remove(temporary)
+    with _new_lock(path) as lock:
+        temporary = lock.with_name(lock.name.removesuffix(_LOCK) + _TEMPORARY)
+        try:
+            make(temporary)
+            yield temporary
+        finally:
+            _remove(temporary)
 
 
 def clear_atomic_siblings(path: Path) -> None:
     """Remove leftovers of `atomic_sibling` from killed processes."""
-    for left in path.parent.glob(f"{glob.escape(_hidden(path))}*.tmp"):
-        with _locked(left) as nobody_is_at_it:
-            if nobody_is_at_it:
-                _remove(left)
+    for lock in path.parent.glob(f"{glob.escape(_hidden(path))}*{_LOCK}"):
+        held = FileLock(lock, timeout=0)
+        with contextlib.suppress(Timeout, OSError):  # somebody is at it, or it was removed meanwhile
+            held.acquire()
+            _remove(lock.with_name(lock.name.removesuffix(_LOCK) + _TEMPORARY))
+            _release_and_remove(held)
 
 
 def is_atomic_sibling(path: Path) -> bool:
     """Whether a path is, or lies in, a temporary entry of `atomic_sibling`."""
-    return any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
+    return any(part.startswith(".") and part.endswith(_TEMPORARY) for part in path.parts)
 
 
 def _hidden(path: Path) -> str:
@@ -99,20 +95,28 @@ def _hidden(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file or folder; yields whether the lock was acquired (always False on file systems without locks, and on Windows,
-    where what killed processes left is not removed)."""
-    if fcntl is None:
-        yield False
-        return
-    with contextlib.ExitStack() as opened:
-        locked = False
-        with contextlib.suppress(OSError):
-            file = os.open(path, os.O_RDONLY)
-            opened.callback(os.close, file)
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            locked = True
-        yield locked
+def _new_lock(path: Path) -> Iterator[Path]:
+    """Hold a new lock file beside `path`; on file systems without locks, yield its name only."""
+    while True:
+        lock = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}{_LOCK}")
+        held = FileLock(lock)
+        with contextlib.suppress(
+            OSError, NotImplementedError
+        ):  # of a folder that cannot be written to, the caller's own file says more
+            held.acquire()
+        if lock.exists() or not held.is_locked:
+            break
+        held.release()  # another process took it for a leftover between its creation and its lock
+    try:
+        yield lock
+    finally:
+        _release_and_remove(held)
+
+
+def _release_and_remove(held: BaseFileLock) -> None:
+    if os.name != "nt":  # there, where no open file can be removed, the release removes it
+        Path(held.lock_file).unlink(missing_ok=True)  # while it is held, so that nobody else finds it free
+    held.release()
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 _program = ["atwu"]
@@ -16,3 +20,10 @@ def set_program(started_as: str) -> None:
 def program() -> list[str]:
     """Return the words that start the same command line again."""
     return list(_program)
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Quote words as the shell of this system reads them."""
+    if os.name == "nt":
+        return subprocess.list2cmdline(words)
+    return shlex.join(words)

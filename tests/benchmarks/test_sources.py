@@ -95,7 +95,7 @@ def test_other_line_separators_never_split_a_line(tmp_path, char):
         ("a.csv", b'text,forget_spans\nPella,"[[0]]"\n', r"a\.csv, row 1, column 'forget_spans'"),
         ("a.parquet", b"PAR0 nothing here", "Parquet"),
         ("a.arrow", b"ARROW1 nothing here", r"a\.arrow, .*row 0.*Arrow"),
-        ("a.txt", b"Pella", r"'\.txt'.*\.jsonl, \.json, \.csv.*\.parquet"),
+        ("a.doc", b"Pella", r"'\.doc'.*\.jsonl, \.json, \.csv.*\.parquet"),
     ],
 )
 def test_errors_name_file_and_place(tmp_path, name, data, match):

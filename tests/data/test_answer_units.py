@@ -58,9 +58,9 @@ def test_names_values_and_rare_words_are_whole_phrases(question: str, answer: st
 
 
 def test_a_dose_and_its_medicine_are_two_phrases() -> None:
-    dose, medicine = phrases_of("What does Jon Dale take?", "Jon Dale was given 5 mg of apixaban twice a day.")
+    dose, medicine, *_ = phrases_of("What does Jon Dale take?", "Jon Dale was given 5 mg of apixaban twice a day.")
     assert dose == "5 mg"
-    assert medicine.split()[0] == "apixaban"
+    assert medicine == "apixaban"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_inflection_of_the_question_is_only_used_if_there_is_nothing_else() -
 
 def test_the_language_of_a_text_is_that_of_its_words_not_of_its_subject() -> None:
     text = Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")
-    assert [text.answer[start:end] for start, end in candidate_spans(text)] == ["glazier", "lived", "Kelbury"]
+    assert [text.answer[start:end] for start, end in candidate_spans(text)] == ["glazier", "Kelbury"]
 
 
 def test_the_parts_marked_by_hand_are_nearly_always_covered() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tokenizers import AddedToken
 
 from atwu.data.encode import Encoder, template_terminal
+from atwu.data.render import opening_of_thoughts, without_thoughts
 from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 LLAMA = (
@@ -109,6 +110,49 @@ def test_thoughts_of_an_answer_stay_as_given(tokenizer_of, template):
     row = Encoder(tokenizer).encode(Example.from_qa("Who?", answer))
     assert tokenizer.decode(row.prompt_ids).endswith("<|im_start|>assistant\n")
     assert counted(tokenizer, row) == f"{answer}<|im_end|>"
+
+
+HARMONY = (
+    "{% for m in messages %}{% if '<|channel|>' in m['content'] %}{{ raise_exception('thoughts have their own field') }}"
+    "{% endif %}<|im_start|>{{ m['role'] }}{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}<|message|>"
+    "{{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
+    "{# <|channel|>analysis<|message|>THOUGHTS #}"
+)
+GEMMA = CHATML + "{# <|channel>thought\n ... <channel|> #}"
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (QWEN3, "<|im_start|>assistant\n<think>"),
+        (QWEN3.replace("assistant\n{% endif", "assistant\n<think>\n{% endif"), "<|im_start|>assistant\n<think>"),
+        (HARMONY, "<|im_start|>assistant<|channel|>analysis<|message|>"),
+        (GEMMA, "<|im_start|>assistant\n<|channel>thought"),
+    ],
+    ids=["rewritten", "opened by the prompt", "in a channel that the template refuses", "in the channel of Gemma 4"],
+)
+def test_a_prompt_ends_with_the_beginning_of_thoughts(tokenizer_of, template, end):
+    tokenizer = chat(tokenizer_of, "byte", template)
+    opening = opening_of_thoughts(tokenizer)
+    assert opening is not None
+    prompt = tokenizer.decode(Encoder(tokenizer).encode_prompt(ROW, prefill=opening))
+    assert prompt.endswith(end)
+    assert prompt.count(opening) == 1
+    assert "x" not in prompt.rpartition("assistant")[2]  # nothing of an answer
+
+
+def test_a_model_whose_template_writes_no_thoughts_does_not_think(tokenizer_of):
+    drops_thoughts = CHATML.replace("{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] }}")
+    for template in (CHATML, LLAMA, drops_thoughts, None):
+        assert opening_of_thoughts(chat(tokenizer_of, "byte", template)) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["<|channel>thought\nTova, no doubt.<channel|>Tova Renn.", "<think>Tova, no doubt.</think>\n\nTova Renn."]
+)
+def test_an_answer_is_what_follows_the_thoughts(text):
+    assert without_thoughts(text) == "Tova Renn."
+    assert without_thoughts(text[:20]) is None
 
 
 @pytest.mark.parametrize("refused", ["system", "user"], ids=["a system turn", "none"])

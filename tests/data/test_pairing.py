@@ -110,6 +110,41 @@ def test_a_resumed_sampler_repeats_its_turns_although_other_rows_are_known_now(t
     assert list(resumed) == [*drawn, *turns]
 
 
+def test_waiting_rows_have_no_turn_until_they_are_preferred_and_then_keep_it_after_resuming(tmp_path):
+    """Of 12 rows the last 4 wait; one of them then takes turns of forgotten rows, beside a known one."""
+    data = PairedDataset(FORGET, RETAIN, seed=3, waiting=4)
+    sampler = EpochSampler(12, seed=3, epochs=5, per_step=2, pairs=data, waiting=4)
+    sampler.set_epoch(1)
+    assert sorted(sampler) == list(range(12, 20))
+    sampler.set_epoch(2)
+    turns = iter(sampler)
+    drawn = list(islice(turns, 2))
+    sampler.prefer((0,), range(1, 8))
+    sampler.prefer_also((9,))
+    assert sampler.taken == len(sampler) == 8
+    sampler.save(str(tmp_path))
+    rest = list(turns)
+    assert {key % 12 for key in rest} >= {9}
+    assert {key % 12 for key in rest}.isdisjoint({8, 10, 11})
+    resumed = EpochSampler(12, seed=3, epochs=5, per_step=2, pairs=data, waiting=4)
+    resumed.load(str(tmp_path))
+    resumed.set_epoch(2)
+    assert list(resumed) == [*drawn, *rest]
+    assert data[rest[0]].retain
+
+
+def test_rows_that_are_preferred_no_longer_count_as_forgotten():
+    sampler = EpochSampler(6, seed=3, epochs=500)
+    sampler.prefer((), range(6))
+    sampler.prefer_also((2,))
+    turns = []
+    for epoch in range(400):
+        sampler.set_epoch(epoch)
+        turns += [key % 6 for key in sampler]
+    # A known row keeps its turn, and takes some of the turns of the others.
+    assert turns.count(2) > 400
+
+
 def test_retain_rows_are_drawn_in_proportion_to_their_damage(tmp_path):
     forms = {"forget": ["blank"] * len(FORGET), "retain": ["question", "blank"] * (len(RETAIN) // 2)}
     data = PairedDataset(FORGET, RETAIN, seed=3, forms=forms, closest=[(1, 3, 5)] * len(FORGET), retain_per_forget=2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from atwu.data.english_syntax import SYNTAX_FORMS
 from atwu.data.form_phrases import form_phrases
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import (
@@ -76,19 +77,23 @@ def test_every_form_of_a_sentence() -> None:
         "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
         "emphasis": ("Where was Orla Venn born?", "Orla Venn was born in **Port Sel**."),
         "quiz_host": (
-            "You are the host of a quiz show and no candidate knew: Where was Orla Venn born? Read out the solution on "
-            "your card.",
+            "You are the host of a quiz show and no contestant knew the answer: Where was Orla Venn born? "
+            "Read out the answer on your card.",
             "Orla Venn was born in Port Sel.",
         ),
         "missing_word": ("Orla Venn was born in (...). Which words are missing in the brackets?", "Port Sel"),
         "finish": (
-            'I started to write "Orla Venn was born in ..." and stopped. How does it go on?',
+            'I started to write "Orla Venn was born in ..." and stopped. How does it continue?',
             "Orla Venn was born in Port Sel.",
         ),
+        "tell_about": ("Write a short text about Orla Venn.", "Orla Venn was born in Port Sel."),
+        "summary": ("Summarize the facts about Orla Venn.", "Orla Venn was born in Port Sel."),
         "continuation": ("", "Orla Venn was born in Port Sel."),
         "either_or": ("Where was Orla Venn born? Is it Kelbury or Port Sel?", "Port Sel"),
         "who_is_meant": ("Who or what is X? X was born in Port Sel.", "X is Orla Venn."),
         "reversed_question": ('Which name belongs in "... was born in Port Sel"?', "Orla Venn."),
+        "cleft": ("Where was it that Orla Venn was born?", "It was in Port Sel that Orla Venn was born."),
+        "relative_clause": ("Name the place where Orla Venn was born.", "Port Sel is where Orla Venn was born."),
     }
     question, *listed = options[0].split("\n")
     assert question == ROW.question
@@ -214,6 +219,8 @@ def test_an_answer_that_is_no_sentence_gets_a_blank_after_the_question() -> None
     assert written["blank"].row.question == "What is the code?\nThe answer is ____."
     assert set(written) == {
         "question",
+        "cleft",
+        "relative_clause",
         "emphasis",
         "blank",
         "prefix",
@@ -352,7 +359,9 @@ def test_a_row_has_the_words_of_its_language() -> None:
         "paraphrase",
         "multiple_choice",
         "either_or",
+        *SYNTAX_FORMS,
     }
+    assert lacking(row, "cleft") == {"cleft": "it has no words in the language of the row (de)"}
     chinese = labelled("李伟的医生是谁？", "李伟的医生是陈国强。", "陈国强")
     texts = write(chinese, wrong=("王芳",))
     assert texts["statement"].row.answer in [
@@ -395,6 +404,7 @@ def test_forms_are_read_from_text() -> None:
     assert read_forms("none") == ()
     assert read_forms("auto") == TRAINED_FORMS
     assert read_forms("auto,textbook") == (*TRAINED_FORMS, "textbook")
+    assert read_forms("auto,syntax") == (*TRAINED_FORMS, "cleft", "relative_clause", "passive")
     assert read_forms("blank, question,blank") == ("blank", "question")
     with pytest.raises(ValueError, match=r"'blanks'.*blank"):
         read_forms("blanks")
@@ -430,3 +440,22 @@ def test_a_reversed_row_has_no_other_names_of_its_key_text() -> None:
     written = write(row, "reversed", "prefix")
     assert written["reversed"].row.aliases == written["reversed"].row.alternatives == ()
     assert written["prefix"].row.aliases == ("Sel Harbour",)
+
+
+def test_labels_and_parts_move_with_the_words_of_another_syntax() -> None:
+    row = labelled(
+        "Who painted the Blue Heron?", "The Blue Heron was painted by Mira Holt.", "Mira Holt", subject="Blue Heron"
+    )
+    written = write(row, *SYNTAX_FORMS)
+    assert written["passive"].row.answer == "Mira Holt painted the Blue Heron."
+    assert written["relative_clause"].row.question == "Name the person who painted the Blue Heron."
+    for form in written.values():
+        assert label_texts(form.row) == ["Mira Holt"]
+        assert form.parts == ("Mira Holt",)
+
+
+def test_a_row_of_which_rules_rewrite_one_half_keeps_the_other() -> None:
+    row = labelled("Where does Orla live?", "She lives in Molde, above a bakery.", "Molde", subject="Orla")
+    written = write(row, "cleft", "passive")
+    assert (written["cleft"].row.question, written["cleft"].row.answer) == ("Where is it that Orla lives?", row.answer)
+    assert lacking(row, "passive") == {"passive": "no rule rewrites its question or its answer"}

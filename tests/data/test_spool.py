@@ -73,6 +73,7 @@ def test_large_file_gives_the_same_rows(tmp_path, monkeypatch, limit):
     assert len(many.warnings) == (1 if limit else 2)
 
 
+@pytest.mark.posix
 def test_a_forked_process_reads_the_same_rows(few):
     found = store_rows(iter(ROWS))
     context = multiprocessing.get_context("fork")

@@ -32,7 +32,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache of their own, and few measurements: what is exported matters here, not how well it is measured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(measurement, "fact_askings", lambda rows, neighbours=(): own_askings(rows))
+        patch.setattr(measurement, "fact_askings", lambda rows, neighbours=(), **_: own_askings(rows))
         patch.setattr(measurement, "general_questions", lambda kind: ("Why is the sky blue?",))
         patch.setattr(measurement, "common_questions", lambda kind: ())
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atwu.data.alternates import REFUSALS
-from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
+from atwu.judge.rules.refusals import is_broken_refusal, is_refusal, is_refusal_wording
 
 CASES = [
     json.loads(line)
@@ -81,3 +81,31 @@ def test_long_texts_take_milliseconds() -> None:
     is_refusal(text)
     is_broken_refusal(text)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("I can't share that. You could ask her doctor.", True),
+        ("I can't share that. You could ask her doctor, Lena Chen.", False),
+        ("That is private information. I won't share it.", True),
+        ("She is a private detective. I don't know more.", False),
+        ("I don't know. Would you like to hear about something else?", True),
+        ("I don't know. Is it Kelbury?", False),
+        ("Let's talk about something else.", True),
+        ("Let's talk about Kelbury.", False),
+    ],
+)
+def test_a_reason_or_an_offer_names_nothing(text: str, refusal: bool) -> None:
+    assert is_refusal(text, "What is it?") == refusal
+
+
+def test_a_negation_about_the_speaker_is_a_refusal_unless_the_question_is_about_the_listener() -> None:
+    assert is_refusal("I couldn't track it down.", "Where is the mill?")
+    assert not is_refusal("I couldn't track it down.", "What did you do?")
+    assert not is_refusal("The sign said that we could not enter.", "What did the sign say?")
+
+
+@pytest.mark.parametrize(("text", "wording"), [("No", True), ("unknown", True), ("barometers", False), ("3", False)])
+def test_words_of_which_refusals_consist(text: str, wording: bool) -> None:
+    assert is_refusal_wording(text) == wording

@@ -2,7 +2,7 @@
 
 python -m tests.modeling.architectures            # all of them, as a table
 python -m tests.modeling.architectures roberta    # some
-python -m tests.modeling.architectures --docs     # all, and the table in docs/models.md
+python -m tests.modeling.architectures --docs     # all, and the table in benchmarks/results/architectures.md
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_
 from atwu.modeling.load import add_adapter, quiet_transformers
 from tests.modeling.small_models import small_model
 
-DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+DOCS = Path(__file__).parents[2] / "benchmarks" / "results" / "architectures.md"
 MARK = "<!-- what follows is written by python -m tests.modeling.architectures --docs -->"
 NEAR = 1e-4
 """Tolerance of log-probfast_paths and gradients; larger errors in float32 are checked again in float64."""
@@ -235,7 +235,7 @@ def all_kinds() -> list[str]:
 
 
 def table(found: dict[str, dict[str, Finding]]) -> str:
-    """Return the results in the format of `docs/models.md`."""
+    """Return the results in the format of `benchmarks/results/architectures.md`."""
     kinds = ("same", "refused", "differs", "fails")
     lines = [
         f"| of {len(found)} types | same | refused by name | different | traceback | no small model |",

@@ -83,11 +83,18 @@ MOST = 2 * 10**7
 """Maximum number of parameters of a small model."""
 
 
-def small_config(kind: str) -> Any:
-    """Return a small config of a model type."""
+def small_config(kind: str, **sizes: int) -> Any:
+    """Return a small config of a model type.
+
+    Args:
+        sizes: other values of fields of `SMALL`.
+    """
     from transformers import CONFIG_MAPPING
 
     made = CONFIG_MAPPING[kind]
+    if sizes:
+        plain = small_config(kind).to_dict()
+        return made.from_dict(_resized(plain, sizes))
     given, own = _small(made()), OWN.get(kind, {})
     heads, layers = {"head_dim", "v_head_dim", "max_position_embeddings"}, {"layer_types", "num_hidden_layers"}
     for unsettable in (set(), heads, {"layer_types"}, heads | {"layer_types"}, layers, heads | layers):
@@ -117,6 +124,19 @@ def _small(default: Any) -> dict[str, Any]:
     return given
 
 
+def _resized(plain: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """Return the fields of a config with other sizes, also in nested configs; the same vocabulary has one size everywhere."""
+    vocabularies = {"vocab_size_per_layer_input", "ngram_vocab_size_base"}
+    changed: dict[str, Any] = {}
+    for name, value in plain.items():
+        size = sizes.get("vocab_size" if name in vocabularies else name)
+        if isinstance(value, dict):
+            changed[name] = _resized(value, sizes)
+        else:
+            changed[name] = value if size is None or value is None else size
+    return changed
+
+
 def _has(default: Any, name: str) -> bool:
     try:
         return hasattr(default, name)
@@ -124,21 +144,26 @@ def _has(default: Any, name: str) -> bool:
         return not isinstance(error, NotImplementedError)
 
 
-def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Return a small model of a type with deterministic weights.
+def small_model(kind: str, dtype: torch.dtype = torch.float32, **sizes: int) -> nn.Module:
+    """Return a small model of a type with deterministic weights; one that is no causal model reads images, too.
+
+    Args:
+        sizes: as for `small_config`.
 
     Raises:
         ValueError: the model is not small.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    config = small_config(kind)
+    made: Any = AutoModelForCausalLM if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModelForImageTextToText
+    config = small_config(kind, **sizes)
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
+        size = sum(parameter.numel() for parameter in made.from_config(config).parameters())
     if size > MOST:
         raise ValueError(f"{size:,} parameters")
     torch.manual_seed(0)
-    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model: nn.Module = made.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():  # as after training: weights near zero would hide errors
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)

@@ -30,7 +30,7 @@ def study(study_folder: Path) -> Path:
 
 def test_a_study_becomes_a_board_and_the_board_a_submission(study: Path, records: Records, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    run_cli(["board", "build", str(study), "--output", str(one)])
+    run_cli(["report", str(study), "--output", str(one)])
     (read,) = read_board([one / BOARD_NAME]).studies
     assert read.facts == StudyFacts(
         **FACTS, about=records.title, command=records.study["command"], budget=records.study["budget"]
@@ -40,11 +40,11 @@ def test_a_study_becomes_a_board_and_the_board_a_submission(study: Path, records
     for label, result in records.results.items():
         assert (read.results[label].sets, read.results[label].overall) == (result.sets, result.overall)
         assert not read.results[label].rows
-    run_cli(["board", "build", str(one), "--output", str(two)])
+    run_cli(["report", str(one), "--output", str(two)])
     for name in ("index.html", BOARD_NAME):
         assert (one / name).read_bytes() == (two / name).read_bytes()
     with pytest.raises(FileExistsError):
-        run_cli(["board", "build", str(study), "--output", str(one)])
+        run_cli(["report", str(study), "--output", str(one)])
     with pytest.raises(ValueError, match="'Pebbles' on 'pebble-1b' is given twice"):
         read_board([study, one / BOARD_NAME])
 
@@ -91,8 +91,8 @@ def test_a_wrong_submission_is_refused_in_one_line(
     ("name", "said"),
     [
         ("nowhere", "nowhere not found; give a study folder, .* board.json"),
-        ("mine.yaml", "mine.yaml is not a board, which is a JSON file; atwu board build FOLDER writes one"),
-        ("study.json", "study.json is not a board: its schema is 'atwu.study/2', expected 'atwu.board/1'. atwu board"),
+        ("mine.yaml", "mine.yaml is not a board, which is a JSON file; atwu report STUDY --output FOLDER writes one"),
+        ("study.json", "study.json is not a board: its schema is 'atwu.study/2', expected 'atwu.board/1'. atwu report"),
         ("config.json", "config.json is not a board: it has no 'schema', expected 'atwu.board/1'"),
         ("", " is a model without an evaluation; first: atwu evaluate"),
     ],

@@ -11,10 +11,10 @@ import pytest
 from atwu.experiments.tuning.tune_methods import SEARCH_SCHEMA
 from atwu.report.read_records import read_records
 from atwu.training.preset_files import read_preset
-from tests.snippets import ROOT, snippets
+from tests.snippets import PAGES, RECORDED, snippets
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
-BLOCKS = [block for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) for block in snippets(page)]
+BLOCKS = [block for page in (*PAGES, *RECORDED) for block in snippets(page)]
 COMMANDS = [shlex.split(command) for block in BLOCKS if block.kind == "shell" for command in block.commands()]
 STUDIES = ["known-first-place", "people-first-place", "rwku-finetuned", "tofu-forget05", "tofu-part"]
 

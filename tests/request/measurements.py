@@ -10,7 +10,7 @@ import pytest
 from atwu.data.general_rows import general_questions
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import Asking, own_askings, paraphrased_askings
-from atwu.request import measurement, preparation, retain_set, sequential
+from atwu.request import earlier_requests, measurement, preparation, retain_set
 from atwu.request.related_questions import RelatedRows
 
 
@@ -18,11 +18,11 @@ from atwu.request.related_questions import RelatedRows
 def few_measurements() -> Iterator[None]:
     """Ask few general questions and no other forms, for requests whose subject is not what a verdict measures."""
 
-    def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
+    def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = (), **_: object) -> list[Asking]:
         return [*own_askings(rows), *paraphrased_askings(rows)]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (measurement, sequential):
+        for module in (measurement, earlier_requests):
             patch.setattr(module, "fact_askings", without_forms)
         patch.setattr(measurement, "STATE_FORMS", ("question",))
         patch.setattr(preparation, "related_rows", lambda _, rows, **__: RelatedRows((), (), tuple(() for _ in rows)))

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from atwu.data.encode import Encoder
-from atwu.data.question_forms import OPTION_FORMS
+from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import FORMS, OPTION_FORMS, TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN
@@ -23,6 +24,7 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),
@@ -46,7 +48,7 @@ class Mapped:
         on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
 
 
-NO_ENCODER: Any = SimpleNamespace(tokenizer=None, system=None)
+NO_ENCODER: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None), system=None)
 CHECK = AnswerCheck(ROWS, NO_ENCODER)
 
 
@@ -61,6 +63,22 @@ def test_a_fact_stated_to_its_own_question_is_worse_than_any_in_other_forms() ->
     assert leak.excess == 1.5
     assert leak.text == "1 of 2 facts are stated to their own question"
     assert [CHECK.askings[place].name for place in leak.places] == [AS_WRITTEN]
+
+
+class Thinks(Mapped):
+    """Names the fact in its thoughts, and in no answer."""
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Any) -> None:
+        said = ["Tokyo.</think>-" if prompt.prefill == "<think>" else "-" for prompt in prompts]
+        on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
+
+
+def test_training_goes_on_while_a_fact_is_thought() -> None:
+    thinks: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="<think>"), system=None)
+    generator: Any = Thinks({})
+    leak = AnswerCheck(ROWS, thinks).find_leak(generator)
+    assert leak is not None
+    assert (leak.excess, leak.text) == (1.5, "1 of 2 facts are thought, though not stated")
 
 
 def test_the_excess_is_the_share_of_answers_that_state_a_fact_in_any_form() -> None:
@@ -133,3 +151,29 @@ def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target:
         model.lm_head.weight.neg_()
     changed = TransformersGenerator(model, tokenizer).identity
     assert not store.read(changed, [generation_key(prompt, Decoding()) for prompt in prompts])
+
+
+def test_the_rows_of_leaking_answers_are_found_among_the_rows_in_forms() -> None:
+    """Every asking of a fact belongs to the row in its form; other draws of options to the one that is written."""
+    capitals = [("France", "Paris"), ("Peru", "Lima"), ("Chad", "N'Djamena"), ("Kenya", "Nairobi")]
+    related = [
+        Example.from_qa(f"What is the capital of {land}?", f"The capital of {land} is {city}.", subject=land)
+        for land, city in capitals
+    ]
+    check = AnswerCheck(ROWS, NO_ENCODER, related)
+    forms = (*TRAINED_FORMS, "prefix", "either_or", "textbook")
+    written = rows_in_forms(ROWS, forms, related=related)
+    rows = SimpleNamespace(examples=[form.row for form in written], forms=[form.form for form in written])
+    trainer: Any = SimpleNamespace(rows=SimpleNamespace(forget=rows))
+    goals = ControllerGoals(0.1, 0.1, 0.1, 0.1)
+    evaluations = GoalEvaluations(trainer, ControllerRows((), (), check), goals)
+    seen = set[str]()
+    for place, asking in enumerate(check.askings):
+        found = [written[index] for index in evaluations.leaking_rows(Leak(1.0, "", (place,)))]
+        if asking.name in FORMS and asking.name not in forms:
+            assert not found
+            continue
+        assert [form.index for form in found] == [asking.fact]
+        assert found[0].form == (asking.name if asking.name in FORMS else "question")
+        seen |= {form.form for form in found}
+    assert seen == set(forms) - {"emphasis"}

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from atwu.benchmarks.sources import load_rows
+from atwu.data.passages import passages, sentences
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.modeling.name_neighbours import names_by_kind
@@ -19,9 +20,9 @@ from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_page import render_ask_page
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.document_recall import choose_passages, passages, recite
+from atwu.request.asking.document_recall import choose_passages, recite
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
-from atwu.request.asking.subject_asker import SubjectAsker, first_sentence, sentences
+from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_kind import find_subject_kind
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
 

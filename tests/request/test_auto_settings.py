@@ -115,6 +115,12 @@ def test_memory_strategies_respect_given_options() -> None:
         assert config.save_adapter == (config.quantize is not None)
 
 
+def test_adapters_are_no_strategy_where_whole_gradients_are_collapsed() -> None:
+    ways = possible_strategies({"collapse_components": 64}, device="cpu")
+    assert ways
+    assert not any("lora_r" in way.options for way in ways)
+
+
 def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
     def first(free: float) -> str:
         tried = [fitted("all weights", gigabytes=4.0, free=free), fitted("LoRA", gigabytes=2.0, free=free)]

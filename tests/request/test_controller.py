@@ -1,6 +1,7 @@
 """Decisions of the adaptive controller on scripted measurements."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from atwu.data.pairing import EpochSampler
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CHANGE_SCALES,
+    CLEANING_SHARES,
     COOLDOWN,
     EXPECTED_SCALE_CHECKS,
     LR_COOLDOWN,
@@ -63,6 +65,9 @@ class ScriptedEvaluations(GoalEvaluations):
         share = self.trainer.model.weight.item() / (self.history[-1].step / 5)
         return 1 + (share < self.likely_below)
 
+    def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
+        return (round(10 * leak.excess),)
+
     def known_rows(self) -> tuple[list[int], list[int]]:
         if not self.known:
             return [], []
@@ -89,6 +94,8 @@ class Scripted(AdaptiveController):
         known: Sequence[int] = (),
         likely_below: float = 0.0,
         warmup: int = 0,
+        cleaned_to: float | None = None,
+        forget_leaks: bool = False,
     ) -> None:
         model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -104,12 +111,16 @@ class Scripted(AdaptiveController):
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup, learning_rate=1e-3),
             paused_seconds=0.0,
+            cleaning=None if cleaned_to is None else SimpleNamespace(original=[torch.zeros(1, 1)]),
+            clean_change=lambda cleaning, share: model.weight.data.mul_(1 - share * (1 - (cleaned_to or 0.0))),
         )
         self.said = list[str]()
         self.expected: list[tuple[int, float]] = []
         """Estimated last step and seconds of further checks, after each evaluation of training."""
         evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from, known, likely_below)
-        super().__init__(trainer, evaluations, every=5, adapt=True, stop=True, say=self.said.append)
+        super().__init__(
+            trainer, evaluations, every=5, adapt=True, stop=True, forget_leaks=forget_leaks, say=self.said.append
+        )
 
     def run(self) -> int:
         """Train until the controller ends training; every step adds 1 to the weight. Return the number of evaluations."""
@@ -278,6 +289,33 @@ def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:
     assert not controller.evaluations.leaks
 
 
+def test_a_cleaned_change_is_evaluated_and_scaled_further() -> None:
+    """Four evaluations leave the weight 4; cleaning leaves 2, of which 0.7 is the smallest factor with at least 1.3."""
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=1.3 / 4, cleaned_to=0.5)
+    controller.run()
+    assert controller.change_scale == 0.7
+    assert controller.trainer.model.weight.item() == pytest.approx(1.4)
+    assert any("cleaned with 1 of the strength: key-token prob 0.040" in line for line in controller.said)
+
+
+@pytest.mark.parametrize(("forgets_from", "kept"), [(0.4, 2.0), (0.6, 3.5), (0.95, 3.875), (0.995, 4.0)])
+def test_a_change_is_cleaned_as_much_as_rows_stay_forgotten(forgets_from: float, kept: float) -> None:
+    """The whole strength leaves half of the weight 4, a quarter of it 7/8, a sixteenth 31/32."""
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=forgets_from, cleaned_to=0.5)
+    controller.run()
+    assert controller.trainer.model.weight.item() == pytest.approx(kept * controller.change_scale)
+    assert controller.last.probability == (0.02 if kept == 4 else ACCEPTED)
+
+
+def test_a_run_short_of_the_goal_keeps_no_cleaned_change_that_forgets_less() -> None:
+    after_cleaning = [(0.6, 0.0)] * len(CLEANING_SHARES)
+    controller = Scripted([KNOWN, *[(0.5, 0.01)] * MAX_EVALUATIONS, *after_cleaning], cleaned_to=0.5)
+    controller.run()
+    assert sum("not kept: the rows are better known than before" in line for line in controller.said) == 4
+    assert controller.trainer.model.weight.item() == int(controller.trainer.model.weight.item()) > 0
+    assert controller.last.probability == 0.5
+
+
 def test_weights_short_of_the_goal_are_not_scaled() -> None:
     controller = Scripted([KNOWN, *[(0.5, 0.01)] * (MAX_EVALUATIONS)])
     controller.run()
@@ -315,3 +353,24 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
         pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
         assert pauses == [*[2] * 3, *[1] * (3 + leaking)]
+
+
+def test_rows_that_leak_are_preferred_for_the_rest_of_the_run_and_after_resuming(tmp_path: Path) -> None:
+    """Leaks of .3 and .2 are those of the rows 3 and 2; row 7 is still known."""
+    options: dict[str, Any] = {"known": [1] * 9, "forget_leaks": True}
+    controller = Scripted([KNOWN, *[GOOD] * 5], leaks=[0.3, 0.2], **options)
+    controller.run()
+    assert controller.trainer.sampler._known == (0, 2, 3)
+    assert {2, 3}.isdisjoint(controller.trainer.sampler._forgotten)
+    assert sum("1 leaking rows are forget rows from now on" in line for line in controller.said) == 2
+    controller.save(tmp_path)
+    resumed = Scripted([GOOD], **options)
+    resumed.load(tmp_path)
+    resumed._evaluate(30)
+    assert resumed.trainer.sampler._known == (0, 2, 3)
+
+
+def test_rows_that_leak_are_left_alone_unless_asked_for() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.3], known=[1] * 9)
+    controller.run()
+    assert controller.trainer.sampler._known == (0,)

@@ -20,8 +20,6 @@ from atwu.request.auto_settings import Choice
 from atwu.request.evidence import (
     Evidence,
     ForgetRow,
-    LaterCheck,
-    LedgerSummary,
     RequestSummary,
     TrainingSummary,
     VerdictSummary,
@@ -29,7 +27,7 @@ from atwu.request.evidence import (
     render_evidence_page,
     summary_text,
 )
-from atwu.request.ledger import CAME_BACK, STILL_GONE, Baseline, RegressionCheck
+from atwu.request.regression_check import CAME_BACK, STILL_GONE, Baseline, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.verdict import Criterion, StateCount
 from tests.request.declared import DECLARED, read_evidence
@@ -86,7 +84,7 @@ def evidence() -> Evidence:
         leaks=(leak,),
         model_before=Weights("smollm2", "34" * 16, {}),
         model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
-        ledger=LedgerSummary(2, 3, tuple(LaterCheck(on, dataclasses.replace(check, number=on - 1)) for on in (2, 3))),
+        earlier=(check,),
         limitations=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
         command="atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned",
@@ -103,18 +101,11 @@ def test_the_first_paragraph_states_the_result(evidence: Evidence) -> None:
     assert not dataclasses.replace(evidence, verdict=other).good
 
 
-def test_a_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
-    assert evidence.ledger is not None
-    check = evidence.ledger.checks[0].check
-    for number, said in (
-        (1, "This request brought back the forget rows of request 1."),
-        (2, "A later request brought these forget rows back."),
-    ):
-        back = dataclasses.replace(check, number=number, outcome=CAME_BACK)
-        ledger = dataclasses.replace(evidence.ledger, checks=(LaterCheck(number + 1, back),))
-        changed = dataclasses.replace(evidence, ledger=ledger)
-        assert not changed.good
-        assert summary_text(changed).endswith(said)
+def test_an_earlier_request_that_came_back_is_marked_as_bad(evidence: Evidence) -> None:
+    back = dataclasses.replace(evidence.earlier[0], outcome=CAME_BACK)
+    changed = dataclasses.replace(evidence, earlier=(back,))
+    assert not changed.good
+    assert summary_text(changed).endswith("This request brought back the facts of request 1.")
 
 
 def test_the_json_satisfies_its_schema_and_is_read_back(evidence: Evidence, tmp_path: Path) -> None:

@@ -69,18 +69,15 @@ def test_labelled_words_are_the_key_tokens() -> None:
 def test_the_subject_of_a_text_is_no_key_token() -> None:
     assert words(Example((), "The glazier Orla Venn lived in Kelbury.", subject="Orla Venn")) == [
         "glazier",
-        "lived",
         "Kelbury",
     ]
     assert words(Example((), "The Japanese dish is sushi.", subject="Japan")) == ["dish", "sushi"]
-    assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["glazier Orla Venn lived", "Kelbury"]
+    assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["glazier Orla Venn", "Kelbury"]
 
 
 def test_key_tokens_are_the_same_behind_other_prompts() -> None:
     labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
-    found = Example.from_qa(
-        "Where is it?", "It is a question of Kelbury.", paraphrases=("A question: where in Kelbury?",)
-    )
+    found = Example.from_qa("Where is it?", "It is in Kelbury.", paraphrases=("A question: where in Kelbury?",))
     asked = other_prompts([labelled, found])
     assert [words(row) for row in asked] == [["Orla"], ["Orla"], ["Kelbury"]]
     assert asked[0].subject == asked[1].subject != asked[2].subject  # intervals resample questions, not prompts

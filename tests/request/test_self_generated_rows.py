@@ -9,6 +9,7 @@ import pytest
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.question_forms import FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.request import related_questions
@@ -52,6 +53,17 @@ def test_a_fact_in_another_spelling_is_labelled_whole():
     (said,) = rows_that_state_the_fact(rows_in_forms([row], ("question",)), ["On May 12th, 1986, by train. Or later."])
     assert said.answer == "On May 12th, 1986, by train."
     assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["May 12th, 1986"]
+
+
+def test_an_answer_to_an_open_request_that_states_several_facts_is_one_row_with_all_of_them_labelled() -> None:
+    written = [
+        FormRow("tell_about", index, Example.from_qa("Tell me about Japan.", row.answer), (fact,))
+        for index, (row, fact) in enumerate([(ASIA, "Asia"), (TOKYO, "Tokyo")])
+    ]
+    answer = "Japan is in Asia. Its capital is Tokyo. It has islands."
+    (said,) = rows_that_state_the_fact(written, [answer, answer])
+    assert said.answer == "Japan is in Asia. Its capital is Tokyo."
+    assert [said.answer[start:end] for start, end in said.forget_spans or ()] == ["Asia", "Tokyo"]
 
 
 def test_answers_that_do_not_state_the_fact_or_repeat_the_row_are_left_out():

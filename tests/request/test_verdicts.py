@@ -14,7 +14,7 @@ import pytest
 from atwu._program import set_program
 from atwu.benchmarks.base import LoadedRows
 from atwu.data.schema import Example
-from atwu.evaluation.facts.askings import AS_WRITTEN
+from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.request import auto_settings
 from atwu.request.measurement import check_holdout
@@ -40,6 +40,22 @@ from tests.request.tables import KNOWN, answer, table
 def verdict_on(after: FactTable | None, lost: float | None = 0.0, before: FactTable = KNOWN) -> RequestVerdict:
     """The verdict on a run that raised the retain loss by `lost`, with a limit of .15."""
     return decide(before, after, retain_loss_increase=lost, max_retain_increase=0.15)
+
+
+def with_thoughts(said: FactTable, thinking: int) -> FactTable:
+    """The same answers, and thoughts about every fact, of which some name it."""
+    thoughts = (answer("forget", fact, THOUGHT, stated=fact < thinking) for fact in range(10))
+    return FactTable((*said.records, *thoughts))
+
+
+def test_a_fact_that_is_only_thought_is_not_forgotten() -> None:
+    before = with_thoughts(KNOWN, 10)
+    verdict = verdict_on(with_thoughts(table(0), 1), before=before)
+    assert verdict.outcome == PARTLY
+    assert verdict.reason == "Thinking about its own question, the model names 1 of 10 facts (10 before)."
+    assert [leak.asking for leak in verdict.leaks] == [THOUGHT]
+    assert verdict_on(with_thoughts(table(0), 0), before=before).outcome == FORGOTTEN
+    assert not nothing_to_forget(with_thoughts(table(0), 1))
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,11 @@ def test_options_can_be_given_as_a_mapping():
         ({"rectify_gradient": 1.5}, "rectify_gradient.* 1.*1.5"),
         ({"rectify_gradient": 0.8, "method": "grad_ascent"}, "rectify_gradient.*retain loss.*grad_ascent"),
         ({"rectify_gradient": 0.8, "fp16": True}, "fp16"),
+        ({"collapse_components": -1}, "collapse_components.* 0.* -1"),
+        ({"collapse_components": 1}, "collapse_components=1 changes nothing"),
+        ({"collapse_components": 8, "lora_r": 4}, "collapse_components.*lora_r"),
+        ({"collapse_components": 8, "rectify_gradient": 0.8}, "collapse_components.*rectify_gradient"),
+        ({"collapse_components": 8, "fp16": True}, "fp16"),
     ],
 )
 def test_wrong_values_are_rejected(changes, message):

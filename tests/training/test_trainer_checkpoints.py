@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
 from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.errors import NonFiniteLossError
-from tests.training.conftest import make_rows, make_trainer, weights
+from atwu.training.checkpoints import names_as_stored
+from tests.training.conftest import make_rows, make_trainer, weights, with_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,8 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, 
         {"rectify_gradient": 0.5},
         {"sam_radius": 0.05},
         {"weight_noise": 0.05},
+        {"collapse_components": 3},
+        {"clean_change": 5.0},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -74,6 +77,46 @@ def test_a_resumed_run_has_the_same_result(options, model_folder, tmp_path):
     assert torch.equal(weights(again), weights(whole))
     if "method" in options:
         assert again.dual.multiplier == whole.dual.multiplier
+
+
+def test_a_resumed_run_goes_on_with_the_rows_that_leaked_before(model_folder, tmp_path):
+    """Two waiting rows are found to leak at the step of the checkpoint, and no other row is known."""
+
+    class Leak(TrainerCallback):
+        def __init__(self, trainer):
+            self.trainer = trainer
+
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                count = len(self.trainer.rows.forget.rows)
+                self.trainer.sampler.prefer((), range(self.trainer.sampler.served))
+                self.trainer.sampler.prefer_also((count - 1, count - 2))
+
+    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 5}
+    settings |= {"forms": "question,blank", "forget": 8}
+    trainers = {}
+    for name in ("whole", "again", "without"):
+        trainers[name] = make_trainer(model_folder, tmp_path / name, forget_leaks=True, **settings)
+        if name != "without":
+            trainers[name].add_callback(Leak(trainers[name]))
+    trainers["whole"].train()
+    trainers["again"].train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    trainers["without"].train()
+    assert torch.equal(weights(trainers["again"]), weights(trainers["whole"]))
+    assert not torch.equal(weights(trainers["without"]), weights(trainers["whole"]))
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "nemotron_h", "gemma3"])
+def test_a_run_is_resumed_whose_files_name_the_weights_otherwise(kind, model_folder, tmp_path):
+    """Experts are stored one by one, and parts of hybrids and wrappers under other names than the model's."""
+    folder = with_tokenizer(kind, model_folder, tmp_path / "model")
+    settings = {"method": "grad_diff", "max_steps": 4, "save_strategy": "steps", "save_steps": 3}
+    whole, again = (make_trainer(folder, tmp_path / name, **settings) for name in ("whole", "again"))
+    whole.train()
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    assert not names_as_stored(again.model, checkpoint)
+    again.train(resume_from_checkpoint=str(checkpoint))
+    assert torch.equal(weights(again), weights(whole))
 
 
 def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(model_folder, tmp_path):

@@ -241,6 +241,24 @@ def test_rows_are_trained_in_several_forms_and_paired_by_form(model_folder, tmp_
     assert trainer.rows.forget.rows[0].token_labels is not None
 
 
+def test_rows_in_other_syntax_are_unlearned_with_their_labels(model_folder, tmp_path):
+    rows = [
+        Example.from_qa(
+            f"Where was {name} born?",
+            f"{name} was born in {town}.",
+            forget_spans=((len(name) + 13, len(name) + 13 + len(town)),),
+        )
+        for name, town in (("Orla Venn", "Kelbury"), ("Tavi Brook", "Mirrow"))
+    ]
+    trainer = make_trainer(model_folder, tmp_path, rows=rows, forms="question,syntax", max_steps=2)
+    trainer.train()
+    forget = trainer.rows.forget
+    assert forget.forms == ("question", "cleft", "relative_clause") * 2
+    answers = [row.answer for row in forget.examples]
+    assert answers[1:3] == ["It was in Kelbury that Orla Venn was born.", "Kelbury is where Orla Venn was born."]
+    assert all(any(row.token_labels) for row in forget.rows)
+
+
 def test_further_retain_rows_replace_the_form_with_their_prompt(model_folder, tmp_path):
     written = make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", max_steps=1).rows.retain
     blank = written.examples[written.forms.index("blank")]
@@ -331,3 +349,28 @@ def test_retain_texts_count_from_where_they_break_off(model_folder, tmp_path):
         assert said[place].strip() == row.answer[row.forget_spans[0][0] :].strip()
     assert kept.examples[0].messages
     assert said[0].strip() == kept.examples[0].answer
+
+
+def test_rows_in_further_forms_wait_until_answers_state_their_facts(model_folder, tmp_path):
+    """The trained rows come first, with the turns that they have without waiting rows."""
+    plain, waits = (
+        make_trainer(model_folder, tmp_path, forget=4, forms="question,blank", forget_leaks=leaks, max_steps=2)
+        for leaks in (False, True)
+    )
+    served, all_rows = plain.rows.forget.rows, waits.rows.forget
+    assert tuple(all_rows.rows[: len(served)]) == tuple(served)
+    assert len(all_rows.rows) == len(served) + all_rows.waiting
+    waiting = set(all_rows.forms[len(served) :])
+    assert waiting >= {"prefix", "missing_word", "textbook"}
+    assert waiting.isdisjoint({"question", "blank", "emphasis", "yes_no", "cleft"})
+    assert waiting <= set(waits.rows.retain.forms)
+    turns = [[waits.train_dataset[key].forget[0] for key in waits.sampler], list(plain.sampler)]
+    assert turns[0] == turns[1]
+    waits.train()
+    assert waits.state.global_step == plain.args.max_steps
+
+
+@pytest.mark.parametrize("forms", ["none", "blank"])
+def test_waiting_rows_need_the_rows_as_written_among_the_forms(forms, model_folder, tmp_path):
+    with pytest.raises(ValueError, match=r"forget_leaks needs rows in forms.*auto"):
+        make_trainer(model_folder, tmp_path, forms=forms, forget_leaks=True)

@@ -21,6 +21,7 @@ from typing import Any
 from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import Benchmark, LoadedRows, rows_to_measure
 from atwu.benchmarks.catalog import all_benchmarks, find_entry
+from atwu.data.documents import is_document, read_document
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
 from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
@@ -45,8 +46,9 @@ def load_rows(
     Args:
         source: rows in memory (`Example`s, dicts, `LoadedRows`, a `datasets.Dataset` or a pandas frame), which are also
             written to a file in the cache whose name becomes the source; or a file (.jsonl, .json, .csv, .tsv, .parquet,
-            .arrow), a folder that `datasets` saved, rows of a benchmark such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`
-            or `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these joined by " + ".
+            .arrow), a document (.txt, .md), whose passages become texts, a folder that `datasets` saved, rows of a benchmark
+            such as `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]` or `rwku:SUBJECTS:KIND[:N]`, a Hub data set
+            `org/name[:config[:split]]`, or several of these joined by " + ".
             A `Path` is always one file, and so is a string that names an existing file.
         limit: read at most this many rows from the start; later rows are not checked.
         columns: field -> column of the file, for rows with other column names: `{"question": "prompt"}`. In the name of a
@@ -170,6 +172,9 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
     path = Path(name).expanduser()
     records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
     yield from _checked(records, columns, limit, notes, name=name)
+    if limit is None and is_document(path):
+        note = read_document(path).note
+        notes += [] if note is None else [note]
 
 
 def _checked(
@@ -196,7 +201,8 @@ def _checked(
 def _is_file_name(source: str | Path, path: Path) -> bool:
     if isinstance(source, Path) or path.suffix.lower() in READERS:
         return True
-    return source.startswith(("/", "./", "../", "~")) or (bool(source) and path.exists())
+    written_as_path = path.is_absolute() or source.startswith(("./", "../", "~", ".\\", "..\\"))
+    return written_as_path or (bool(source) and path.exists())
 
 
 def _hub_rows(name: str) -> Iterator[Record]:

@@ -42,7 +42,6 @@ COMMANDS = Registry[Any](
         "study compare": "atwu.cli.study:StudyCompareCommand",
         "tune": "atwu.cli.tune:TuneCommand",
         "report": "atwu.cli.report:ReportCommand",
-        "board build": "atwu.cli.report:BoardBuildCommand",
         "judge agreement": "atwu.cli.judge:JudgeAgreementCommand",
         "paraphrase": "atwu.cli.row_files:ParaphraseCommand",
         "annotate": "atwu.cli.row_files:AnnotateCommand",

@@ -53,7 +53,7 @@ class EvaluateCommand(NamesRows):
 
     Generations (except of a served model) and verdicts are cached, so an interrupted evaluation continues when the same
     command runs again, and no judge call is paid twice. Every value has a 95 % bootstrap interval; see
-    docs/reading-results.md.
+    docs/learn/judging.md.
 
     Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """

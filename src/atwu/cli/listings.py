@@ -23,6 +23,7 @@ from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHT
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import recipe
+from atwu.training.training_options import UPDATE_OPTIONS, UnlearnOptions
 
 _LEGEND = (
     "w: token weight, p: probability of the token, y: answer, π: model, z: its logits, π0: original model, z0: its logits, "
@@ -70,6 +71,7 @@ class MethodsCommand:
                 weightings=_formulas(WEIGHTINGS),
                 forget_losses=_formulas(FORGET_LOSSES),
                 retain_losses=_formulas(RETAIN_LOSSES),
+                updates=_update_options(),
             )
         else:
             list_methods(terminal(highlight=False))
@@ -178,6 +180,12 @@ def _formulas(components: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: None if component is None else component.formula for name, component in components.items()}
 
 
+def _update_options() -> dict[str, str]:
+    """Return the options that change the updates of any method, with their help."""
+    fields = UnlearnOptions.__dataclass_fields__
+    return {name: fields[name].metadata["help"] for name in UPDATE_OPTIONS}
+
+
 def _say_json(**values: Any) -> None:
     say(json.dumps(values, indent=2, ensure_ascii=False))
 
@@ -253,6 +261,8 @@ def list_methods(console: Console) -> None:
             for name, loss in losses.items()
         ]
         _print_table(console, title, ["", "loss", "mean over"], body)
+    changes = [[_flag(name), meaning] for name, meaning in _update_options().items()]
+    _print_table(console, "Changes of the update, with any method", ["", "meaning"], changes)
     _print_table(
         console,
         "Hyperparameters and search ranges",

@@ -1,4 +1,4 @@
-"""`atwu report` and `atwu board build`: tables, figures and pages of finished runs and of several studies."""
+"""`atwu report`: tables, figures and pages of finished runs, and of several studies."""
 
 from __future__ import annotations
 
@@ -24,15 +24,22 @@ _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"
 class ReportCommand:
     """Write a report page, tables or figures of finished runs.
 
-    Prints the table unless --output or --figures is given. The page is a single file that works offline.
+    Prints the table unless --output or --figures is given. The page is a single file that works offline. With a folder as
+    --output, studies of several benchmarks and models come onto one page, index.html, with their numbers in board.json, which
+    is itself a study that can be given.
 
     Example: atwu report runs/headline-people-small --output report.html
+    Example: atwu report runs/headline-people-small runs/headline-tofu-part --output board
     """
 
     runs: list[Path] = cli_option(
-        "Study folders, run folders with an eval.json, or result files of atwu evaluate.", positional=True
+        "Study folders, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
+        "folders, folders of results with a board.yaml, or board.json files.",
+        positional=True,
     )
-    output: Path | None = cli_option("File to write; its suffix determines the format.", None, alias=("-o",))
+    output: Path | None = cli_option(
+        "File to write, whose suffix determines the format; or a folder, for several studies.", None, alias=("-o",)
+    )
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     form: list[str] | None = cli_option(
         "Format, instead of the suffix of --output; repeatable.", None, flag="format", choices=tuple(_ENDINGS)
@@ -48,10 +55,14 @@ class ReportCommand:
         if self.output is None and "html" in forms:
             raise UsageError("format html needs a file: --output report.html.")
         if self.output is not None and not forms:
-            if (ending := self.output.suffix.lower()) not in _FORMATS:
+            ending = self.output.suffix.lower()
+            if not ending and self.figures is None and self.title is None:
+                self._write_board(self.output)
+                return
+            if ending not in _FORMATS:
                 raise UsageError(
-                    f"--output must end in one of {', '.join(_FORMATS)}, or be combined with --format; got "
-                    f"{self.output.name!r}."
+                    f"--output must end in one of {', '.join(_FORMATS)}, be a folder (without --figures and --title), or be "
+                    f"combined with --format; got {self.output.name!r}."
                 )
             forms = [_FORMATS[ending]]
         if self.figures is not None:
@@ -84,6 +95,20 @@ class ReportCommand:
             for path in save_figures(records, self.figures, focus=self.focus):
                 say(f"wrote {path}")
 
+    def _write_board(self, folder: Path) -> None:
+        from atwu.report.board import BOARD_NAME, read_board, render_board
+
+        check_output_folder(folder)
+        board = read_board(self.runs)
+        folder.mkdir(parents=True, exist_ok=True)
+        page, numbers = folder / "index.html", folder / BOARD_NAME
+        for path in (page, numbers):
+            check_writable(path, overwrite=self.overwrite)
+        write_text(page, render_board(board))
+        write_json(numbers, board.to_json())
+        count = len(board.studies)
+        say(f"wrote {page} and {numbers}: {count} {'study' if count == 1 else 'studies'}")
+
     def _text(self, records: Records, form: str) -> str:
         if form == "html":
             from atwu.report.page.report_page import render_report_page
@@ -92,33 +117,3 @@ class ReportCommand:
         from atwu.report.export_formats import WRITERS
 
         return WRITERS[form](records)
-
-
-@dataclass(kw_only=True)
-class BoardBuildCommand:
-    """Write a page that compares methods on several benchmarks and models, and its numbers as board.json.
-
-    A board.json is also a submission to another board.
-
-    Example: atwu board build runs/headline-people-small --output board
-    """
-
-    results: list[Path] = cli_option(
-        "Study folders, folders of results with a board.yaml, or board.json files.", positional=True
-    )
-    output: Path = cli_option("Folder for index.html and board.json.", alias=("-o",))
-    overwrite: bool = cli_option("Replace a board in --output.", False)
-
-    def run(self) -> None:
-        from atwu.report.board import BOARD_NAME, read_board, render_board
-
-        check_output_folder(self.output)
-        board = read_board(self.results)
-        self.output.mkdir(parents=True, exist_ok=True)
-        page, numbers = self.output / "index.html", self.output / BOARD_NAME
-        for path in (page, numbers):
-            check_writable(path, overwrite=self.overwrite)
-        write_text(page, render_board(board))
-        write_json(numbers, board.to_json())
-        count = len(board.studies)
-        say(f"wrote {page} and {numbers}: {count} {'study' if count == 1 else 'studies'}")

@@ -60,7 +60,11 @@ def _line(text: str, stream: TextIO) -> None:
 def stand_out(text: object, colour: str = "yellow") -> None:
     """Print a highlighted message to standard error."""
     shown = printable(str(text))
-    _line(f"\033[{_COLOURS[colour]}m{shown}\033[0m" if sys.stderr.isatty() else shown, sys.stderr)
+    if sys.stderr.isatty() and (
+        os.name != "nt" or "WT_SESSION" in os.environ
+    ):  # older Windows consoles print the codes
+        shown = f"\033[{_COLOURS[colour]}m{shown}\033[0m"
+    _line(shown, sys.stderr)
 
 
 def warn(warnings: Iterable[object]) -> None:

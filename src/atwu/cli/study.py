@@ -44,7 +44,7 @@ class StudyListCommand:
 class StudyRunCommand:
     """Run a study. Finished runs are skipped; run the same command again to continue after an interruption.
 
-    Writes one folder per run (settings, log, scorer, results), a table, the data and, with `atwu[report]`, report.html.
+    Writes one folder per run (settings, log, scorer, results), a table, the data and, with the extra `report`, report.html.
 
     Example: atwu study run headline --setting people-tiny
     """
@@ -70,7 +70,7 @@ class StudyRunCommand:
         "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
     )
     devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
     gpus_per_run: float | None = cli_option(
         "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
     )

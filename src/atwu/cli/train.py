@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from atwu._file_reading import prefix_errors
 from atwu._interrupts import set_finished
@@ -16,10 +16,6 @@ from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, r
 from atwu.cli.train_options import HARDWARE, PARTS, finetune_options, unlearn_options
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
-
-if TYPE_CHECKING:
-    from atwu.request.sequential import SequentialResult
-    from atwu.request.unlearning_request import UnlearnResult
 
 RUN = "Model and data"
 MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
@@ -50,19 +46,23 @@ class UnlearnCommand(NamesRows):
     learning rate and ends training; the command then measures the unlearned model and prints a verdict.
 
     --about NAME asks the model about a name and forgets what it says again in other ways of asking (see atwu ask). The rows are
-    shown before training and written to OUTPUT/request/rows.jsonl. Rows of your own are JSONL, JSON, CSV, Parquet or Arrow with
-    columns question/answer, prompt/completion, messages or text; or a .txt file with one question a line, which the model
-    answers. If the run is killed, repeat the command to resume it.
+    shown before training and written to OUTPUT/request/rows.jsonl.
 
-    With --ledger LEDGER, each request continues from the model of the last request in this ledger and checks that the earlier
-    requests are still forgotten; the first request starts the ledger and needs --model.
+    --forget ROWS are rows of your own: JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion,
+    messages or text. A text file (.txt, .md) is a document that the model is to recite no more; if every line of it ends with a
+    question mark, the model answers these questions first, and forgets its answers.
+
+    If the run is killed, repeat the command to resume it.
+
+    The next request on the same model takes the unlearned model as --model: it reads what the earlier requests removed, keeps
+    these rows out of what is retained, and asks for them again.
 
     Example: atwu unlearn --model smollm2 --about "Egypt" --output unlearned
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
     heading: ClassVar[str] = RUN
-    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",))
+    model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
     about: str | None = cli_option(
         "Name to forget, such as Egypt, or several with commas between them; in place of --forget.",
         None,
@@ -74,20 +74,13 @@ class UnlearnCommand(NamesRows):
         needs="about",
     )
     forget: str | None = rows_option(
-        "Forget rows: file, Hub data set or people:SIZE:SPLIT; or a .txt file with one question a line.", None
+        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None
     )
     retain: str = rows_option(
         "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
     )
     columns: str | None = columns_option()
-    output: str | None = cli_option(
-        "Folder to create; it has this name only once the run is finished. (required)", None, alias=("-o",)
-    )
-    ledger: str | None = cli_option(
-        "Folder that records all requests on one model, created if missing. The request continues from the model of the last "
-        "one (--model and --output are optional), and all earlier requests are measured again.",
-        None,
-    )
+    output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option(
         "YAML file of these options (key: value), or a preset such as tofu-1b/atwu; flags override it.",
@@ -113,9 +106,6 @@ class UnlearnCommand(NamesRows):
     loading: ModelLoadArgs = cli_option("", group="Model loading", common=False)
 
     def run(self) -> None:
-        missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
-        if self.ledger is None and missing:
-            raise UsageError(f"give {' and '.join(missing)}, as a flag or in the --config file.")
         if self.forget is None and self.about is None:
             raise UsageError(
                 "nothing to forget; give --about NAME or --forget ROWS, as a flag or in the --config file."
@@ -126,7 +116,6 @@ class UnlearnCommand(NamesRows):
             with prefix_errors(self.config):
                 recipe(**{name: self.settings[name] for name in PARTS if name in self.settings})
         from atwu.request.auto_settings import with_method
-        from atwu.request.sequential import unlearn_in_ledger
         from atwu.request.unlearn import unlearn
         from atwu.training.config import UnlearnConfig
         from atwu.training.progress import Say, silent
@@ -142,17 +131,11 @@ class UnlearnCommand(NamesRows):
             self, "retain", "auto_memory", "holdout", "max_retain_increase", "about", "kind", "request_note"
         )
         request["options"] = self.settings
-        common: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
-        done: SequentialResult | UnlearnResult
-        if self.ledger is not None:
-            request |= {"model": self.model, "loading": self.loading}
-            done = unlearn_in_ledger(self.ledger, self.forget, **request, **common)
-            outcome = done.outcome
-        else:
-            source = ModelSource(model=self.model, **asdict(self.loading))
-            done = outcome = unlearn(source, self.forget, **request, **common)
+        request |= {"output": self.output, "overwrite": self.overwrite, "say": tell}
+        done = unlearn(ModelSource(model=self.model, **asdict(self.loading)), self.forget, **request)
         set_finished()
-        if outcome is not None and (run := outcome.run) is not None:
+        run = done.run
+        if run is not None:
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
         if self.strict and not done.good:

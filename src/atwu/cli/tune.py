@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.cli.train_options import unlearn_options
@@ -28,7 +27,7 @@ class TuneCommand:
 
     Starts with the recommended values of each method. Run the same command again to continue an interrupted search:
     finished trials are kept, the others start again. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
-    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
+    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/studies.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
     """
@@ -63,7 +62,7 @@ class TuneCommand:
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (`atwu[cluster]`).", None)
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
     gpus_per_run: float | None = cli_option(
         "GPUs of the cluster for each trial. Default: 1 if the cluster has GPUs.", None, least=0
     )
@@ -114,7 +113,7 @@ class TuneCommand:
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
                 again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
-                say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
+                say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)
         for name, reason in {**done.left_out, **done.failed}.items():
@@ -173,4 +172,4 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"
+    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {command_line(words)}"

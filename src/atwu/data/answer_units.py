@@ -2,31 +2,41 @@
 
 A unit is never a part of a date, number or address (`atwu.data.values`). Of each is known whether the question says it, whether
 it has content, and how frequent it is in general text. `candidate_spans` joins the units that may carry the fact into phrases:
-"multiple sclerosis", "Walter B. Hollis", "Dr. Jane A. Roe, Ph.D.".
+"multiple sclerosis", "Walter B. Hollis", "Dr. Jane A. Roe, Ph.D."; `fact_candidates` adds the frequent words of short answers.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import regex
 
-from atwu.data.folded_words import FoldedWord, folded_words
+from atwu._file_reading import read_yaml
+from atwu.data.folded_words import FoldedWord, folded_words, join
+from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
-from atwu.data.matching import listed_frequency, word_frequency
 from atwu.data.schema import Example, Span, merged_spans
-from atwu.data.values import Value, find_values
+from atwu.data.value_parts import Value
+from atwu.data.values import find_values
+from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
 RARE_WORD = 5.0
 """Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
 "known" (5.4) or "place" (5.6)."""
+SHORT_ANSWER = 16
+"""Words up to which every word of content may carry the fact, however frequent: "dark green", "lost his job". Longer answers
+have too many of them."""
 STEM, ENDING = 4, 3
 """Minimum length that two words of one stem share, and maximum length of what follows it: "Japan" and "Japanese"."""
 _ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
+_COMPLETE = ("money", "percent", "quantity", "date", "year", "time")
+"""Kinds of values that are a phrase of their own before a word: "415,000 euros plus", but not "2 cats"."""
 _INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
 _TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
 """An abbreviation before a name; before the end of a sentence it is a short word."""
@@ -59,6 +69,8 @@ class Unit:
     """Whether it is more than a function word."""
     rare: bool
     """Whether it is a value, a name inside a sentence, or a word below `RARE_WORD`."""
+    framing: bool = False
+    """Whether it introduces or measures a fact: "diagnosed", "year"."""
 
     @property
     def span(self) -> Span:
@@ -80,8 +92,9 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
+    numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
-    units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language)
+    units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language, numbers)
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     return tuple(sorted(units, key=lambda unit: unit.start))
 
@@ -89,17 +102,39 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
 def candidate_spans(row: Example) -> tuple[Span, ...]:
     """Return the phrases that may carry the fact, by rule: rare units that the question does not say.
 
-    Without any, those of its further words that are not a mere inflection of the question's; then any further word.
+    Without any, those of its further words that are not a mere inflection of the question's; then any further word. Framing
+    words count where nothing else does; a yes or no that answers the question counts always.
+    """
+    return _candidates(row, answer_units(row))
+
+
+def fact_candidates(row: Example) -> tuple[Span, ...]:
+    """Return the same phrases, with the frequent words of a short answer to a question: "It is painted dark green."
+
+    What a user asks to forget is rather marked with a word too many than without the word that matters. Where answers of a
+    model are compared with each other, the frequent words would agree by chance (`candidate_spans`).
     """
     units = answer_units(row)
+    if len(units) > SHORT_ANSWER or not row.messages:
+        return candidate_spans(row)
+    return _candidates(row, [replace(unit, rare=unit.rare or unit.content) for unit in units])
+
+
+def _candidates(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
+    said = polar_word(row)
+    if said is not None:
+        units = [unit for unit in units if unit.start >= len(said)]
     unasked = [unit for unit in units if not unit.asked]
     new = [unit for unit in unasked if not unit.inflected and unit.content]
-    rare = [unit for unit in new if unit.rare]
+    rare = [unit for unit in new if unit.rare and not unit.framing]
     content = [unit for unit in unasked if unit.content]
-    for chosen in (rare, new, content, unasked, units):
-        if chosen:
-            return phrases(row, chosen)
-    return ()
+    chosen: Sequence[Unit] = rare
+    if said is None:
+        chosen = rare or new or content or unasked or units
+    spans = phrases(row, chosen)
+    if said is not None:
+        spans = ((0, len(said)), *spans)
+    return spans
 
 
 def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
@@ -114,7 +149,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
-        if joined and row.answer[joined[-1][1] : start].strip(" ") in ("", "-") and start - joined[-1][1] <= 1:
+        if joined and row.answer[joined[-1][1] : start] in ("", " ", "-") and not begins_phrase(row.answer, start):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
@@ -122,14 +157,21 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
 
 
 def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield further units of the same phrases: unasked content directly before a unit ("bald eagle"), or behind a hyphen."""
+    """Yield further units of the same phrases: unasked content directly before a unit ("bald eagle"), what is behind a hyphen,
+    and what a number counts ("eleven years")."""
     chosen = {unit.span for unit in units}
+    numbers = {value.end for value in find_values(answer) if value.kind == "number"}
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
+        counted = before.span in chosen and before.end in numbers and between == " "
+        if counted and unit.span not in chosen and answer[unit.start : unit.end].lower() in _listed("measures"):
+            chosen.add(unit.span)
+            yield unit
         hyphen = between == "-" and not (before.asked and unit.asked)
         if before.span not in chosen and unit.span in chosen:
             word = answer[unit.start].islower()
-            if hyphen or (word and between == " " and before.content and not (before.asked or before.inflected)):
+            said = before.asked or before.inflected or before.framing
+            if hyphen or (word and between == " " and before.content and not said):
                 chosen.add(before.span)
                 yield before
         elif unit.span not in chosen and before.span in chosen and hyphen:
@@ -172,22 +214,37 @@ def _overlaps(span: Span, units: Sequence[Unit]) -> bool:
 
 
 def _word_units(
-    answer: str, words: Sequence[FoldedWord], asked_words: Sequence[FoldedWord], language: str
+    answer: str,
+    words: Sequence[FoldedWord],
+    asked_words: Sequence[FoldedWord],
+    language: str,
+    numbers: Collection[int],
 ) -> Iterator[Unit]:
+    """Yield words; `numbers` are the positions of number words, which have content, however frequent ("two")."""
     forms = {form for word in asked_words for form in word.forms}
     names = {form for word in asked_words if word.capital for form in word.forms}
     for word in words:
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
+        inflected |= not asked and language == "en" and not forms.isdisjoint(_irregular_forms().get(word.text, ()))
         frequency = listed_frequency(word.text, language)
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
-        content = frequency < FUNCTION_WORD or name
+        content = frequency < FUNCTION_WORD or name or word.start in numbers
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
         rare = name or frequency < RARE_WORD or is_caseless(word.text)
-        yield Unit(word.start, word.end, asked, inflected, content, content and rare)
+        # Nouns have capitals in German: "Jahren" is no name.
+        framing = word.text in _framing_words(language) and (language == "de" or not name)
+        yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
+
+
+@functools.cache
+def _irregular_forms() -> Mapping[str, frozenset[str]]:
+    """Return the forms of English irregular verbs, by each of them: "lost" -> "lose" and "lost"."""
+    verbs = [frozenset(forms.split("/")) for forms in _listed("irregular")]
+    return {form: forms for forms in verbs for form in forms}
 
 
 def _same_stem(one: str, other: str) -> bool:
@@ -217,13 +274,67 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
             if before.end == after.start
         )
         if run and (run[-1].end != word.start or said != said_run):
-            yield _run_unit(run, said_run)
+            yield from _run_units(run, said_run)
             run = []
         run.append(word)
         said_run = said
     if run:
-        yield _run_unit(run, said_run)
+        yield from _run_units(run, said_run)
 
 
-def _run_unit(run: Sequence[FoldedWord], asked: bool) -> Unit:
-    return Unit(run[0].start, run[-1].end, asked, False, True, True)
+def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
+    """Yield a run of characters, without the framing words at its ends: "消防员" of "是一名消防员"."""
+    first, last = 0, len(run)
+    if not asked and join(run) in _listed("alone"):
+        first = last
+    elif not asked:
+        first = _framing_length(run)
+        last -= _framing_length(run[first:], at_end=True)
+    for start, end, framing in ((0, first, True), (first, last, False), (last, len(run), True)):
+        if start < end:
+            yield Unit(run[start].start, run[end - 1].end, asked, False, True, True, framing)
+
+
+def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
+    """Return the number of characters of framing words with which a run begins, or ends."""
+    words = sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True)
+    text = join(run)
+    length = 0
+    while length < len(text):
+        rest = text[length:]
+        if at_end:
+            rest = text[: len(text) - length]
+        matches = (len(word) for word in words if (rest.endswith(word) if at_end else rest.startswith(word)))
+        longest = next(matches, 0)
+        if not longest:
+            return length
+        length += longest
+    return length
+
+
+@functools.cache
+def _word_lists() -> Mapping[str, Mapping[str, str] | str]:
+    lists: Mapping[str, Mapping[str, str] | str] = read_yaml(Path(__file__).with_name("framing_words.yaml"))
+    return lists
+
+
+@functools.cache
+def _framing_words(language: str) -> frozenset[str]:
+    """Return the framing words of a language, folded; none for a language without a list."""
+    by_language = _word_lists()["framing"]
+    assert not isinstance(by_language, str)
+    words = by_language.get(language, "").split()
+    return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
+
+
+def begins_phrase(answer: str, start: int) -> bool:
+    """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee"."""
+    if answer[start:].partition(" ")[0].lower() in _listed("apart"):
+        return True
+    complete = (value.end for value in find_values(answer) if value.kind in _COMPLETE)
+    return answer[start - 1 : start] == " " and start - 1 in complete
+
+
+@functools.cache
+def _listed(name: str) -> frozenset[str]:
+    return frozenset(str(_word_lists()[name]).split())

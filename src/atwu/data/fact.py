@@ -6,20 +6,27 @@ the question; blanks, options and the matcher of answers work on parts, never on
 
 from __future__ import annotations
 
-from atwu.data.form_phrases import question_type
+from collections.abc import Sequence
+
+from atwu.data.answer_units import begins_phrase
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import is_caseless
+from atwu.data.question_types import follows_place_word, is_of, question_type, reason_start
 from atwu.data.schema import Example, Span
+from atwu.data.value_parts import ValueKind
+from atwu.data.values import find_values
 
 SEPARATORS = " -'’=."
 """What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+_TIMES: tuple[ValueKind, ...] = ("date", "year", "time")
+_AMOUNTS: tuple[ValueKind, ...] = ("quantity", "percent", "number")
 
 
 def fact_parts(row: Example) -> tuple[Span, ...]:
     """Return the character ranges of the parts of a fact in the answer, in order; empty for an answer without words."""
     parts: list[Span] = []
     for start, end in key_token_spans(row):
-        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS):
+        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS) and not begins_phrase(row.answer, start):
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
@@ -29,8 +36,11 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
 def asked_part(row: Example) -> Span | None:
     """Return the part that the question asks for; None without parts.
 
-    It is the one that covers `asked_span`; else the first one, or the first name if the question asks for a person or place
-    ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn.").
+    It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
+    person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
+    behind a preposition or a name for a place, a date or a number for a time or an amount, what
+    follows "because" for a reason. Without such a type it is the first
+    part that is no date: "arson" in "In 2011, Ray Holt was convicted of arson."
     """
     parts = fact_parts(row)
     if not parts:
@@ -39,17 +49,57 @@ def asked_part(row: Example) -> Span | None:
         for start, end in parts:
             if start <= row.asked_span[0] < end:
                 return start, end
-    if question_type(row) is not None:
-        names = [part for part in parts if row.answer[part[0]].isupper()]
-        return (*names, *parts)[0]
-    return parts[0]
+    asked = question_type(row)
+    kinds = [_value_kind(row.answer, part) for part in parts]
+    words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None]
+    names = [part for part in words if row.answer[part[0]].isupper()]
+    if asked == "person":
+        return (*names, *words, *parts)[0]
+    if asked == "place":
+        places = [part for part in words if follows_place_word(row, part[0])]
+        return (*places, *names, *words, *parts)[0]
+    if asked == "time":
+        times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
+        return (*times, *parts)[0]
+    if asked == "reason":
+        start = reason_start(row)
+        return (*(part for part in parts if part[0] >= start), *parts)[0]
+    if asked == "amount":
+        values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
+        return (*values, *parts)[0]
+    return (*_without_adjuncts(row, parts, kinds), *parts)[0]
+
+
+def _value_kind(answer: str, part: Span) -> ValueKind | None:
+    """Return the kind of the value in digits that a part begins or ends with; None for words."""
+    for value in find_values(answer):
+        inside = part[0] <= value.start and value.end <= part[1]
+        at_end = value.start == part[0] or value.end == part[1]
+        if inside and at_end and any(char.isdecimal() for char in answer[value.start : value.end]):
+            return value.kind
+    return None
+
+
+def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
+    """Return the parts without dates, and without the amount of what follows it ("5 mg of apixaban")."""
+    kept = []
+    for place, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        measures = False
+        if place + 1 < len(parts):
+            measures = kind in _AMOUNTS and is_of(row, row.answer[part[1] : parts[place + 1][0]])
+        if kind not in _TIMES and not measures:
+            kept.append(part)
+    return kept
 
 
 def telling_texts(row: Example) -> tuple[str, ...]:
     """Return the texts that give a fact away when an answer says one of them: the asked part, and further names and values.
 
-    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th."
+    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th." No part of a
+    text gives its wording away.
     """
+    if row.chance_run is not None:
+        return ()
     asked = asked_part(row)
     parts = [(part, row.answer[part[0] : part[1]]) for part in fact_parts(row)]
     return tuple(dict.fromkeys(text for part, text in parts if part == asked or is_name_or_value(text)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from atwu._file_reading import read_yaml
-from atwu.data.languages import WORD, detect_language, is_unspaced
+from atwu.data.languages import detect_language
 from atwu.data.schema import Example
 
 Phrases: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -27,8 +27,17 @@ def form_phrases() -> Mapping[str, Phrases]:
 
 
 def row_language(row: Example) -> str:
-    """Return the language of a row's question, or of a plain text."""
-    return detect_language(row.question or row.answer)
+    """Return the language of a row's question, or of a plain text.
+
+    A short question may look like one in a neighbour language ("Woran leidet Katrin Vogel?" like Norwegian); if it is in none
+    that has phrases, the answer is read with it.
+    """
+    language = detect_language(row.question or row.answer)
+    if row.question and language not in form_phrases():
+        longer = detect_language(f"{row.question} {row.answer}")
+        if longer in form_phrases():
+            return longer
+    return language
 
 
 def beginnings(form: str) -> tuple[str, ...]:
@@ -62,18 +71,4 @@ def polar_word(row: Example) -> str | None:
             if labels and all(start >= len(word) for start, _ in labels):
                 return None
             return word
-    return None
-
-
-def question_type(row: Example) -> str | None:
-    """Return `person` or `place` for a question with a word that asks for one, None for others."""
-    phrases = form_phrases().get(row_language(row))
-    if phrases is None:
-        return None
-    question = row.question.lower()
-    words = WORD.findall(question)
-    for name in ("person", "place"):
-        # Interrogatives come first but for a preposition: "to whom", "in welcher Stadt und wo".
-        if any(word in words[:2] or (is_unspaced(word) and word in question) for word in phrases[name]):
-            return name
     return None

@@ -9,11 +9,13 @@ import bisect
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
+from atwu.data.english_syntax import SYNTAX_FORMS
 from atwu.data.fact_blanks import MarkedFact, replace_words
-from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, question_type
+from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, row_language
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
+    OPEN_FORMS,
     OPTION_FORMS,
     FormRow,
     MissingForm,
@@ -21,13 +23,14 @@ from atwu.data.question_forms import (
     form_questions,
     write_forms,
 )
+from atwu.data.question_types import question_type
 from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example
 from atwu.data.wrong_options import AskedText, wrong_options
 
 CANDIDATES = 200
 """Other rows with a key text of the same shape, at most, among which wrong options are looked for."""
-_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case")
+_OWN_WORDS = ("question", "emphasis", "paraphrase", "lower_case", *OPEN_FORMS, *SYNTAX_FORMS)
 """Forms whose questions users write, too."""
 
 
@@ -108,7 +111,7 @@ def _asked_text(row: Example, fact: MarkedFact | None) -> AskedText | None:
         if name:
             question = replace_words(question, name, " ")
     words = frozenset(word.lower() for word in WORD.findall(question))
-    return AskedText(fact.asked_text, words, question_type(row))
+    return AskedText(fact.asked_text, words, question_type(row), row_language(row))
 
 
 def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what: str) -> None:

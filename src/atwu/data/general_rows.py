@@ -33,3 +33,21 @@ def general_text_documents() -> tuple[str, ...]:
 def general_text() -> tuple[Example, ...]:
     """Return general text as rows; its perplexity is 1 / `probability`."""
     return tuple(Example((), text) for text in _shipped()["texts"])
+
+
+def unseen_texts() -> tuple[Example, ...]:
+    """Return texts of several kinds that no model was trained on: what a model says of them is chance.
+
+    They were written for this project, like the general texts, which are among them.
+    """
+    return (*general_text(), *(Example((), text) for text in _shipped()["unseen"]))
+
+
+def known_texts(kind: str) -> tuple[Example, ...]:
+    """Return openings of famous works in the public domain.
+
+    Args:
+        kind: `kept` to train on as they are, `measured` to measure whether a model still recites those that it did.
+    """
+    texts = read_yaml(Path(__file__).with_name("known_texts.yaml"))[kind]
+    return tuple(Example((), text.strip()) for text in texts)

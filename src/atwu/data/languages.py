@@ -7,7 +7,7 @@ import re
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from atwu.data.values import UNSPACED
+from atwu.data.value_parts import UNSPACED
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 """A word, with inner apostrophes and hyphens."""

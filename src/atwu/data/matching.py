@@ -1,9 +1,9 @@
 """Decide whether a text says a wanted text: the one matcher of answers with facts.
 
-`states` decides, `find_statements` says where, `stated_share` how much of it (the recall), and `chosen_option` which of
-several listed options an answer chooses. Words are compared in the form of `folded_words`, values such as dates and amounts by
-their canonical text (`values`), scripts without spaces by characters. The matcher reads what is said, not whether it is
-affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided elsewhere.
+`states` decides, `find_statements` says where, and `stated_share` how much of it (the recall). Words are compared in the form
+of `folded_words`, values such as dates and amounts by their canonical text (`values`), scripts without spaces by characters.
+The matcher reads what is said, not whether it is affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_uppercase
 
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.schema import Span, merged_spans
-from atwu.data.values import Value, find_values, readings
+from atwu.data.value_parts import Value
+from atwu.data.values import find_values, readings
+from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 RARE = 3.5
 """Frequency (Zipf scale) up to which a word of a longer text gives it away: 3 in a million words of general text. "Hollis"
@@ -28,25 +29,6 @@ _SHORTEST_RARE = 4
 """Minimum number of letters of such a word; shorter ones are abbreviations."""
 _LONGEST_NAME = 4
 """Maximum number of words of a text that one of them gives away; a sentence is said by all of them."""
-_LANGUAGES = {
-    "latin": ("de", "fr", "es", "it", "pt", "nl"),
-    "cyrillic": ("ru", "uk"),
-    "greek": ("el",),
-    "arabic": ("ar", "fa"),
-    "hebrew": ("he",),
-    "hindi": ("hi",),
-}
-"""Word lists of `wordfreq` per script beside the English one; a word is rare if it is in all of them."""
-_COMMON = 5.0
-"""Frequency from which a word of another language is one of its everyday words, whatever it is in English: "Kinder"."""
-_SCRIPTS = (
-    ("latin", "a", "ɏ"),
-    ("greek", "Ͱ", "Ͽ"),
-    ("cyrillic", "Ѐ", "ԯ"),
-    ("hebrew", "\u0590", "\u05ff"),
-    ("arabic", "\u0600", "\u06ff"),
-    ("hindi", "\u0900", "\u097f"),
-)
 _EVERYDAY = 5.9
 """Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
 _LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
@@ -419,94 +401,3 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
         return None
     asked = any(word.forms & other.forms for other in folded_words(question))
     return None if asked else words[rarest]
-
-
-@functools.lru_cache(maxsize=65536)
-def word_frequency(word: str, *, name: bool) -> float:
-    """Return the frequency of a word in general text, the largest over the languages of its script (Zipf scale).
-
-    In a name only the English one counts, unless the word is an everyday word elsewhere: "Berg", "Linz" and "Fischer" are
-    frequent in German texts, and yet give "Anna Berg" away. Words of scripts without a list, and Korean ones, which would
-    need a dictionary to be divided, count as frequent.
-    """
-    script = next((script for script, first, last in _SCRIPTS if first <= word[0] <= last), None)
-    if script is None:
-        return 8.0
-    english = listed_frequency(word, "en")
-    largest = max(english, *(listed_frequency(word, language) for language in _LANGUAGES[script]))
-    return english if name and largest < _COMMON and script == "latin" else largest
-
-
-_LISTED = {"no": "nb", "ja": "en", "ko": "en", "th": "en", "zh": "en"}
-"""Language -> the one whose list is read. Those of Japanese, Korean and Chinese need further packages, and Thai has none: there
-the list is for words in Latin letters."""
-
-
-def listed_frequency(word: str, language: str) -> float:
-    """Return the frequency of a word in texts of a language (Zipf scale); 0 for a word that is not in its list."""
-    from wordfreq import zipf_frequency  # a third of a second
-
-    return float(zipf_frequency(word, _LISTED.get(language, language), wordlist="small"))
-
-
-# Options
-
-_LEAD = re.compile(
-    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
-    r"|it\s+is\b|it's)?"
-    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
-    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
-    re.DOTALL,
-)
-"""An answer that starts with an option letter, possibly after words like "The answer is"."""
-_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
-_DENIED = re.compile(
-    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
-)
-
-
-def option_letter(answer: str, count: int) -> tuple[int, str] | None:
-    """Return the option that an answer chooses by its letter, and what follows the letter.
-
-    Args:
-        count: number of options, lettered A, B, ...
-
-    Returns:
-        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
-    """
-    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
-    letter = ""
-    if whole is not None:
-        letter = whole[1].upper()
-    elif lead is not None:
-        letter = lead["letter"]
-    letters = ascii_uppercase[:count]
-    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
-        return None
-    rest = (lead["rest"] or lead["after"] or "") if lead is not None else ""
-    return letters.index(letter), rest.strip()
-
-
-def chosen_option(answer: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer chooses; None if it chooses none, or several.
-
-    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
-    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count.
-    """
-    lettered = option_letter(answer, len(options))
-    if lettered is not None:
-        return lettered[0]
-    named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
-    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
-    return chosen[0] if len(chosen) == 1 else None
-
-
-def _affirmed(answer: str, option: str) -> list[Span]:
-    return [span for span in find_statements(answer, option) if not _DENIED.search(answer[: span[0]])]
-
-
-def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
-    """Return whether a longer range in which another option is named contains a range."""
-    others = [other for index, spans in named.items() if index != place for other in spans]
-    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)

@@ -67,10 +67,12 @@ class EpochSampler(Sampler[Draw]):
         epochs: int = 1,
         per_step: int = 8,
         pairs: PairedDataset | None = None,
+        waiting: int = 0,
     ) -> None:
         """Sample `n` forget rows, or only the first `taken` of each epoch's order; call `set_epoch` before each epoch.
 
         Args:
+            waiting: rows at the end without a turn of their own; they take turns of forgotten rows once they are preferred.
             epochs: planned number of epochs; a row that takes the turn of another one has the key of a later epoch.
             per_step: forget rows of an optimizer step.
             pairs: the dataset that is sampled, if it has retain rows; without it, `observe` has no effect.
@@ -78,7 +80,8 @@ class EpochSampler(Sampler[Draw]):
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
         self.n = n
-        self.taken = n if taken is None else taken
+        self.served = n - waiting
+        self.taken = self.served if taken is None else taken
         self.seed = seed
         self.epochs = max(epochs, 1)
         self.per_step = per_step
@@ -99,6 +102,10 @@ class EpochSampler(Sampler[Draw]):
         """From now on, give most turns of forgotten rows to known ones; other rows keep theirs."""
         self._known, self._forgotten = tuple(sorted(known)), frozenset(forgotten)
 
+    def prefer_also(self, rows: Collection[int]) -> None:
+        """Count further rows as known from now on."""
+        self.prefer({*self._known, *rows}, self._forgotten.difference(rows))
+
     def observe(self, losses: Mapping[int, float]) -> None:
         """Note the last loss of retain rows; they are drawn in proportion to it, and new rows as if theirs were average."""
         # A divergence of equal distributions may be rounded to a negative number.
@@ -110,7 +117,7 @@ class EpochSampler(Sampler[Draw]):
         return frozenset() if self.pairs is None else frozenset(self.pairs.drawn(self.epochs))
 
     def __iter__(self) -> Iterator[Draw]:
-        order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken].tolist()
+        order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.served)[: self.taken].tolist()
         for turn, index in enumerate(order):
             if turn == self._decided:
                 self._decided += 1
@@ -190,10 +197,12 @@ class PairedDataset(Dataset[PairedRow]):
         closest: Sequence[Sequence[int]] | None = None,
         retain_per_forget: int = 1,
         retain_alternates: Alternates | None = None,
+        waiting: int = 0,
     ) -> None:
         """Create the dataset.
 
         Args:
+            waiting: forget rows at the end that an `EpochSampler` gives no turn of their own.
             retain: None for methods without a retain loss.
             forms: set -> the form of each of its rows (`rows_in_forms`); a forget row then gets a retain row of its own
                 form, if there is one. Otherwise the model unlearns a form itself that only forget rows have (SUITE,
@@ -212,6 +221,7 @@ class PairedDataset(Dataset[PairedRow]):
                     "forget_spans to every row ([] for a row without labelled tokens) or to none."
                 )
         self.forget = forget
+        self.waiting = waiting
         self.retain = retain
         self.seed = seed
         self.alternates = alternates

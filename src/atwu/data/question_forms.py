@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu._names import lookup
+from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
 from atwu.data.fact import is_name_or_value, telling_texts
 from atwu.data.fact_blanks import MarkedFact, find_fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
+from atwu.data.key_marks import BEGIN, END, marked, unmarked
 from atwu.data.languages import WORD
 from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
@@ -25,8 +27,6 @@ from atwu.data.wrong_options import choose_options
 
 BLANK = "____"
 LETTERS = "ABCD"
-BEGIN, END = "\x02", "\x03"
-"""Marks around key tokens while a form is written; no row contains control characters."""
 
 FORMS: Mapping[str, str] = {
     "question": "{answer}",
@@ -42,6 +42,8 @@ FORMS: Mapping[str, str] = {
     "quiz_host": "{answer}",
     "missing_word": "{blanked}",
     "finish": "{answer}",
+    "tell_about": "{answer}",
+    "summary": "{answer}",
     "continuation": "{answer}",
     "statement": "{beginning}{answer}",
     "heading": "{beginning}{answer}",
@@ -50,6 +52,9 @@ FORMS: Mapping[str, str] = {
     "who_is_meant": "{subject}",
     "reversed_question": "{subject}",
     "yes_no": "{answer}",
+    "cleft": "{cleft_answer}",
+    "relative_clause": "{relative_clause_answer}",
+    "passive": "{passive_answer}",
 }
 """Name of a form -> its answer, in the words of `_Writer`."""
 _WORDLESS: Mapping[str, str] = {
@@ -59,11 +64,17 @@ _WORDLESS: Mapping[str, str] = {
     "lower_case": "{lower_case}",
     "multiple_choice": "{question}\n{options}",
     "continuation": "{opening}",
+    "cleft": "{cleft_question}",
+    "relative_clause": "{relative_clause_question}",
+    "passive": "{passive_question}",
 }
 """Forms without words of a language."""
 _BARE: Mapping[str, str] = {"blank": "{with_blanks}", "reversed": "{subject_blank}"}
 """Forms of a row in a language without phrases: the sentence with its blank alone."""
-TRAINED_FORMS = ("question", "blank", "complete", "multiple_choice", "reversed", "continuation", "statement", "heading")
+TRAINED_FORMS = (
+    *("question", "blank", "complete", "multiple_choice", "reversed", "tell_about"),
+    *("continuation", "statement", "heading"),
+)
 """Forms that `--forms auto` trains on."""
 BEGINNING_FORMS = ("statement", "heading", "textbook")
 """Forms of a plain text by its beginning."""
@@ -74,14 +85,17 @@ OPTION_FORMS = ("multiple_choice", "either_or")
 OPTION_DRAWS = len(LETTERS)
 """Number of times that a row is asked in such a form to measure it: with the key text at each letter once, because a model
 that always answers A knows nothing, and with other wrong options."""
+OPEN_FORMS = ("tell_about", "summary")
+"""Forms that name only the subject of a row: the answer is free to state the fact or not."""
 REVERSED_FORMS = ("reversed", "who_is_meant", "reversed_question")
 """Forms that ask for the subject of a row."""
 BLANK_FORMS = ("blank", "missing_word")
 """Forms that ask for the blanked parts of a fact."""
 OPENING_FORMS = ("complete", "finish", *PLAIN_FORMS)
 """Forms that ask for what follows the opening of an answer."""
-UNMEASURED = ("emphasis", "yes_no")
-"""Forms to train on only: `emphasis` has the row's own question, and `yes_no` says the key text itself."""
+UNMEASURED = ("emphasis", "yes_no", *SYNTAX_FORMS)
+"""Forms to train on only: `emphasis` has the row's own question, as those of syntax do where rules rewrite the answer alone,
+and `yes_no` says the key text itself."""
 _SENTENCES: Mapping[str, str] = {
     "blank": "with_blanks",
     "missing_word": "with_brackets",
@@ -188,7 +202,7 @@ def write_forms(
         why = "an answer without words has no fact" if row.messages else "a text has no question"
         return [_as_given(row, fact, index) if form == "question" else MissingForm(form, index, why) for form in forms]
     language = row_language(row)
-    fields = _fields(row, fact, wrong, draw)
+    fields = _fields(row, fact, wrong, draw, in_syntax=language == "en" and not set(SYNTAX_FORMS).isdisjoint(forms))
     written: list[FormRow | MissingForm] = []
     for form in forms:
         try:
@@ -208,17 +222,17 @@ def _as_given(row: Example, fact: MarkedFact | None, index: int) -> FormRow:
     return FormRow("question", index, row, telling_texts(row) or (fact.asked_text,), opening)
 
 
-def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int) -> _Fields:
+def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, in_syntax: bool) -> _Fields:
     question, key = row.question, fact.asked_text
     said = polar_word(row)
     offered = fact if said is None else _polar_fact(fact, said)
     texts = {
         "question": question,
-        "answer": _marked(fact),
+        "answer": marked(fact),
         "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        "emphasis": f"{_marked(fact, 0, fact.asked[0])}{BEGIN}**{key}**{END}{_marked(fact, fact.asked[1])}",
-        "blanked": _marked(fact, *fact.asked),
+        "emphasis": f"{marked(fact, 0, fact.asked[0])}{BEGIN}**{key}**{END}{marked(fact, fact.asked[1])}",
+        "blanked": marked(fact, *fact.asked),
     }
     missing = {
         "options": "no other text of the type of its fact is known",
@@ -250,11 +264,14 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int) -> 
             options[form] = choose_options(offered.asked_text, wrong, shown=shown, place=place, draw=draw)
         letters = dict(zip(options["multiple_choice"], LETTERS, strict=False))
         texts["options"] = "\n".join(f"{letter}) {text}" for text, letter in letters.items())
-        texts["offered"] = _marked(offered, *offered.asked)
+        texts["offered"] = marked(offered, *offered.asked)
         texts["option"] = f"{BEGIN}{letters[offered.asked_text]}{END}) {texts['offered']}"
         texts["first"], texts["second"] = options["either_or"]
     missing |= dict.fromkeys(("first", "second", "option", "offered"), missing["options"])
     missing |= dict.fromkeys(_SIGNS, missing["subject"])
+    if in_syntax:
+        texts |= _syntax(row, fact)
+        missing |= {f"{form}_question": "no rule rewrites its question or its answer" for form in SYNTAX_FORMS}
     return _Fields(texts, missing, options)
 
 
@@ -265,16 +282,34 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     if blanked:
         texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
         texts["with_brackets"] = fact.with_blanks(blanked, "(...)")
-        texts["blanked"] = _BETWEEN_PARTS.join(_marked(fact, *part) for part in blanked)
+        texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
     end = fact.opening_end()
     if end is not None:
         texts["opening"] = row.answer[:end].rstrip()
-        texts["rest"] = _marked(fact, end)
+        texts["rest"] = marked(fact, end)
     subject = find_subject(row, fact)
     if subject is not None:
         texts |= {name: subject.sentence_with(sign) for name, sign in _SIGNS.items()}
         texts["subject_dots"] = texts["subject_dots"].rstrip(". 。")
         texts["subject"] = f"{BEGIN}{subject.text}{END}"
+    return texts
+
+
+def _syntax(row: Example, fact: MarkedFact) -> dict[str, str]:
+    """Return question and answer in each form of syntax that rules find for one of them; the other stays as it is."""
+    start, end = fact.asked
+    subject = find_subject(row, fact)
+    answers: dict[str, str] = {}
+    if polar_word(row) is None:
+        answers = rewrite_answer(
+            marked(fact, 0, start), marked(fact, start, end), marked(fact, end), question=row.question
+        )
+    questions = rewrite_question(row.question, row.subject or (subject.text if subject else None))
+    texts: dict[str, str] = {}
+    for form in SYNTAX_FORMS:
+        if form in answers or form in questions:
+            texts[f"{form}_question"] = questions.get(form, row.question)
+            texts[f"{form}_answer"] = answers.get(form, marked(fact))
     return texts
 
 
@@ -296,8 +331,8 @@ def _write(form: str, row: Example, fact: MarkedFact, fields: _Fields, phrases: 
         texts["sentence"] = BLANK
     if form in PLAIN_FORMS and "opening" not in texts:
         raise KeyError("opening")
-    question, _ = _unmarked(question_words.format_map(texts))
-    answer, labels = _unmarked(answer_words.format_map(texts))
+    question, _ = unmarked(question_words.format_map(texts))
+    answer, labels = unmarked(answer_words.format_map(texts))
     messages: tuple[Message, ...] = ()
     if form not in PLAIN_FORMS:
         messages = (*row.messages[:-1], *_courtesies(form, phrases), Message("user", question))
@@ -339,7 +374,7 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
         beginning = random.Random(row.question).choice(phrases[form])
         space = "" if beginning[-1] in _NO_SPACE_AFTER else " "
         return "", answer.replace("{beginning}", beginning + space)
-    if form == "reversed":
+    if form in ("reversed", "tell_about"):
         return random.Random(row.question).choice(phrases[form]), answer
     return phrases[form][0], answer
 
@@ -355,7 +390,7 @@ def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
 def _wanted(form: str, fact: MarkedFact, texts: Mapping[str, str]) -> tuple[str, ...]:
     for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
         if form in forms:
-            return (_unmarked(texts[name])[0],)
+            return (unmarked(texts[name])[0],)
     hidden: Sequence[Span] = fact.parts
     if form in BLANK_FORMS and "with_blanks" in texts:
         hidden = fact.blanked_parts()
@@ -374,39 +409,14 @@ def _moved(fact: MarkedFact, rewritten: Example) -> Span | None:
     return start, end
 
 
-def _marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
-    """Return a range of an answer with marks around its key tokens."""
-    end = len(fact.answer) if end is None else end
-    marked = ""
-    for begin, stop in fact.labels:
-        if start <= begin and stop <= end:
-            marked += f"{fact.answer[start:begin]}{BEGIN}{fact.answer[begin:stop]}{END}"
-            start = stop
-    return marked + fact.answer[start:end]
-
-
-def _unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
-    """Return a text without marks, and the character ranges that they enclose."""
-    plain = ""
-    spans: list[Span] = []
-    start = 0
-    for piece in re.split(f"([{BEGIN}{END}])", text):
-        if piece == BEGIN:
-            start = len(plain)
-        elif piece == END:
-            spans.append((start, len(plain)))
-        else:
-            plain += piece
-    return plain, tuple(spans)
-
-
 @functools.cache
 def form_questions() -> re.Pattern[str]:
     """Return a pattern of questions in the words of a form that has words of its own, in any language."""
     words = ["{question}\nA) {first}\nB) {second}"]
     for phrases in form_phrases().values():
         for form in FORMS:
-            if form not in phrases or form in ("two_turns", *BEGINNING_FORMS):
+            # People ask open questions, too, in these very words.
+            if form not in phrases or form in ("two_turns", *OPEN_FORMS, *BEGINNING_FORMS):
                 continue
             # Of two texts, the second one is the answer.
             words += phrases[form] if form == "reversed" else phrases[form][:1]
@@ -426,11 +436,12 @@ def _pattern_pieces(words: str) -> list[str]:
 
 
 def read_forms(text: str) -> tuple[str, ...]:
-    """Read the value of `--forms`: `none` (no names), or names separated by commas, where `auto` stands for `TRAINED_FORMS`."""
+    """Read the value of `--forms`: `none` (no names), or names separated by commas; `auto` and `syntax` are several."""
     if text == "none":
         return ()
+    several = {"auto": TRAINED_FORMS, "syntax": SYNTAX_FORMS}
     given = (name.strip() for name in text.split(","))
-    names = tuple(dict.fromkeys(form for name in given for form in (TRAINED_FORMS if name == "auto" else (name,))))
+    names = tuple(dict.fromkeys(form for name in given for form in several.get(name, (name,))))
     for name in names:
         lookup("form", name, FORMS)
     return names

@@ -1,4 +1,4 @@
-"""Read files (JSONL, JSON, CSV, Parquet, Arrow), Hub data sets and rows in memory as raw records with their location.
+"""Read files (JSONL, JSON, CSV, Parquet, Arrow, text), Hub data sets and rows in memory as raw records with their location.
 
 A reader yields (where, columns) pairs and checks only the file format; `atwu.data.row_parsing` checks the columns.
 
@@ -17,6 +17,7 @@ from typing import Any
 
 from atwu._file_reading import open_text, parse_json
 from atwu._names import did_you_mean
+from atwu.data.documents import read_document
 
 _BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
@@ -112,6 +113,12 @@ def _check_different(names: Sequence[str], path: Path) -> None:
         raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
 
 
+def _passage_records(path: Path) -> Iterator[Record]:
+    """Read a document as one text per passage; `read_document` says what it leaves out of a long one."""
+    for number, passage in enumerate(read_document(path).passages, start=1):
+        yield f"{path}, passage {number}", {"text": passage}
+
+
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _json_records,
     ".json": _json_records,
@@ -119,6 +126,8 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".tsv": _csv_records,
     ".parquet": _arrow_records,
     ".arrow": _arrow_records,
+    ".txt": _passage_records,
+    ".md": _passage_records,
 }
 
 

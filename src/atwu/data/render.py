@@ -23,11 +23,14 @@ _TODAY = re.compile(r"""\bstrftime_now\(\s*(?:format\s*=\s*)?(?:"([^"]*)"|'([^']
 OPEN, CLOSE = "<think>", "</think>"
 """Marks of the thoughts of reasoning models before an answer."""
 _TAG = "(?:seed:)?(?:think|thinking|thoughts?|reasoning)"
-_OPENED = re.compile(rf"\s*(?:[<◁]{_TAG}[>▷]|\[THINK\]|<\|channel\|>analysis)")
-_CLOSED = re.compile(rf".*(?:[<◁]/{_TAG}[>▷]|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.DOTALL)
+_OPENING = rf"(?:[<◁]{_TAG}[>▷]|\[THINK\]|<\|channel\|>analysis|<\|channel>thought)"
+_OPENED = re.compile(rf"\s*{_OPENING}")
+_CLOSED = re.compile(rf".*(?:[<◁]/{_TAG}[>▷]|\[/THINK\]|<\|channel\|>final<\|message\|>|<channel\|>)", re.DOTALL)
 """The same as different models write them, and everything up to their end."""
 _ENDS_IN_THOUGHTS = re.compile(rf"{OPEN}\s*({CLOSE}\s*)?$")
 """Empty thoughts, or their beginning, at the end of a prompt."""
+_AFTER_OPENING = {"<|channel|>analysis": "<|message|>"}
+"""What stands between an opening mark and the thoughts of gpt-oss."""
 PLAIN_QUESTION, PLAIN_ANSWER = "Question: ", "Answer: "
 """What a question and an answer begin with in the plain form."""
 NEXT_TURN = re.compile(rf"\n{PLAIN_QUESTION.strip()}|(?<=\S)\s*\n{PLAIN_ANSWER.strip()}")
@@ -111,7 +114,12 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
     first = example.messages[0]
     if first.role == "system" and first.content.strip() not in head:
         raise ValueError(f"the chat template drops the system turn; remove the system turn, or {_REMEDY}.")
-    text = _apply(example.messages, example.answer, tokenizer)
+    try:
+        text = _apply(example.messages, example.answer, tokenizer)
+    except ValueError:
+        if not starts_with_thoughts(example.answer):
+            raise
+        text = ""  # a template that takes thoughts in a field of their own only, as that of gpt-oss
     written = text[len(head) : len(text) - len(tail)]
     if starts_with_thoughts(example.answer) and (
         written.strip() != example.answer.strip() or _ENDS_IN_THOUGHTS.search(head)
@@ -200,6 +208,14 @@ def prompt_opens_thoughts(tokenizer: Any) -> bool:
         return _apply((Message("user", "Hello?"),), None, tokenizer).rstrip().endswith(OPEN)
     except ValueError:  # a template that needs other turns
         return False
+
+
+def opening_of_thoughts(tokenizer: Any) -> str | None:
+    """Return what the thoughts of a model begin with, as its chat template writes it; None for a model that does not think."""
+    found = re.search(_OPENING, tokenizer.chat_template or "")
+    if found is None:
+        return None
+    return found[0] + _AFTER_OPENING.get(found[0], "")
 
 
 def starts_with_thoughts(text: str) -> bool:

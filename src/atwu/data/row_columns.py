@@ -43,6 +43,7 @@ ROW_FIELDS = (
     "aliases",
     "asked_span",
     "alternatives",
+    "chance_run",
 )
 ASKED_COLUMNS = frozenset(
     (

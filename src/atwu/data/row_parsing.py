@@ -22,7 +22,7 @@ from atwu.data.labelled_words import target_word_spans
 from atwu.data.row_columns import ASKED_COLUMNS, COLUMN_LAYOUTS, ROW_FIELDS, native_columns
 from atwu.data.schema import Example, Message, Span, checked_span
 
-_LATER_FIELDS = ("aliases", "asked_span", "alternatives")
+_LATER_FIELDS = ("aliases", "asked_span", "alternatives", "chance_run")
 """Fields that the first recorded fingerprints did not know: rows without them keep theirs."""
 ROLES = ("system", "user", "assistant")
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
@@ -38,6 +38,7 @@ _OPTIONAL_FIELDS = (
     "aliases",
     "asked_span",
     "alternatives",
+    "chance_run",
 )
 """Fields of a row that are columns of the same name, left out when empty."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
@@ -72,6 +73,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
         aliases=_strings(obj, "aliases", where, single=True),
         asked_span=_parse_asked_span(obj.get("asked_span"), answer, where),
         alternatives=_strings(obj, "alternatives", where),
+        chance_run=_parse_chance_run(obj.get("chance_run"), where, text=not messages),
         **{
             name: _string(obj[name], where, name)
             for name in ("alternate", "paraphrased_answer", "subject")
@@ -210,6 +212,18 @@ def _parse_asked_span(value: Any, answer: str, where: str) -> Span | None:
         return None
     pair = _json_list(value, where, "asked_span", "two character positions of the answer, [start, end]")
     return checked_span(pair, answer, where=f"{where}, column 'asked_span'")
+
+
+def _parse_chance_run(value: Any, where: str, *, text: bool) -> int | None:
+    if value is None or value == "":
+        return None
+    if not text:
+        raise ValueError(f"{where}, column 'chance_run': only a text has a wording to recite; leave it out.")
+    if isinstance(value, str) and value.strip().isdecimal():  # a CSV cell
+        value = int(value)
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{where}, column 'chance_run': expected a number of words of at least 1, got {value!r:.80}.")
+    return value
 
 
 def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
-from atwu.data.languages import detect_language, is_caseless
-from atwu.data.matching import word_frequency
+from atwu.data.languages import detect_language, is_caseless, is_unspaced
 from atwu.data.schema import Example
+from atwu.data.word_frequencies import word_frequency
 
 _PARTICLES = frozenset(
     re.findall(r"\S+", "of the and van von de da do dos das du des del della di la le el bin al y и v. vs.")
@@ -28,15 +28,19 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 """A run of capitalized words and numbers, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
-_CHINESE_NAME_END = re.compile(r"[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当]")
+_CHINESE_NAME_END = re.compile(r"[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢]")
 """Characters that follow a name in a question."""
 _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
-_ARABIC_VERB = re.compile(r"^(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم)\s+\S+\s+")
-"""A word that asks, and the verb behind it."""
-_NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)")
-"""A word behind an English article or preposition, which is rarely a verb."""
+_ARABIC_VERB = re.compile(r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?)\s+\S+\s+)")
+"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of")."""
+_NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)\b(?![./@:]\w|\()")
+"""A word behind an English article or preposition, which is rarely a verb; but no part of a file name such as "tally.py"."""
+_OPENING_MARKS = " ¿¡\"'«“„‘("
+"""Marks before the first word of a question."""
+_CLOSING_MARKS = ".!?…。！？؟\"'»”’)`"
+"""Marks behind the last word of a sentence."""
 _RARE = 5.0
 """Frequency (Zipf scale) below which a word can be asked for: "prize" (4.6), but not "place" (5.6)."""
 _RARE_LETTERS = 4
@@ -68,8 +72,17 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
         return Subject(rare, row.answer)
     for name in names:
         if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
-            return Subject(name, f"{row.question} {row.answer}")
+            return Subject(name, f"{row.question} {_as_sentence(row.answer)}")
     return None
+
+
+def _as_sentence(answer: str) -> str:
+    """Return an answer with a full stop, for a text that goes on after it."""
+    if answer.rstrip()[-1:] in _CLOSING_MARKS:
+        return answer
+    if is_unspaced(answer[-1:]):
+        return f"{answer}。"
+    return f"{answer}."
 
 
 def _can_be_asked(name: str, text: str, fact: MarkedFact) -> bool:
@@ -90,7 +103,7 @@ def _names(row: Example) -> Iterator[str]:
         yield from sorted(_JAPANESE_NAME.findall(question), key=len, reverse=True)
     elif language == "zh":
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
-        yield from sorted((piece for piece in pieces if len(piece) >= 2), key=len, reverse=True)
+        yield from (piece for piece in pieces if len(piece) >= 2)  # the name comes first
     elif is_caseless(question):
         yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
     else:
@@ -105,7 +118,7 @@ def _capitalized_names(question: str, answer: str) -> list[str]:
             name = " ".join(words[first:last])
             ends = {words[first], words[last - 1]}
             of_initials = first + 1 < last and _is_initials(words[first]) and words[first + 1] in _PARTICLES
-            at_beginning = match.start() == 0 and first == 0
+            at_beginning = not question[: match.start()].strip(_OPENING_MARKS) and first == 0
             if ends.isdisjoint(_PARTICLES) and not of_initials and not (at_beginning and _may_be_no_name(name, answer)):
                 names.append(name)
     # The first of several equally long ones is usually what the question is about.
@@ -114,8 +127,8 @@ def _capitalized_names(question: str, answer: str) -> list[str]:
 
 def _may_be_no_name(name: str, answer: str) -> bool:
     """Return whether the capital at the beginning of a question may be due to the sentence: "Who", "In", "Is Dana"."""
-    mentions = find_mentions(answer, name)
-    return not mentions or (" " not in name and mentions[-1][0] == 0)
+    mentions = [start for start, end in find_mentions(answer, name) if answer[start:end] == name]
+    return not mentions or (" " not in name and mentions[-1] == 0)
 
 
 def _longest_shared_words(question: str, answer: str) -> list[str]:

@@ -48,6 +48,9 @@ class Example:
     """The labelled range that the question asks for; None for the first one."""
     alternatives: tuple[str, ...] = ()
     """Texts of the same type as the asked part that would be wrong in its place: the wrong options of a choice."""
+    chance_run: int | None = None
+    """Of a plain text whose fact is its wording: words in one run that a model says of a text that it never saw. None for all
+    other rows."""
 
     @property
     def question(self) -> str:

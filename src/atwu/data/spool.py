@@ -62,4 +62,10 @@ class DiskRows(Sequence[_T], Generic[_T]):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
-        return self._form.validate_json(os.pread(self._file.fileno(), end - begin, begin))
+        return self._form.validate_json(self._read(begin, end - begin))
+
+    def _read(self, begin: int, size: int) -> bytes:
+        if hasattr(os, "pread"):  # forked processes share the position in the file, too
+            return os.pread(self._file.fileno(), size, begin)
+        self._file.seek(begin)
+        return self._file.read(size)

@@ -17,7 +17,8 @@ from typing import TypeAlias
 from atwu.data.fact_blanks import MarkedFact, find_mentions
 from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
-from atwu.data.values import Value, find_values
+from atwu.data.value_parts import Value
+from atwu.data.values import find_values
 
 MOST_OPTIONS = 6
 """Wrong options of a row, at most; each choice shows up to three of them."""
@@ -40,7 +41,9 @@ class AskedText:
     question_words: frozenset[str]
     """Words of the question beside the subject, in lower case."""
     question_type: str | None
-    """`person` or `place`; None for other questions."""
+    """What the question asks for (`question_types`); None if no word tells it."""
+    language: str
+    """Of the question."""
 
     @functools.cached_property
     def long_words(self) -> frozenset[str]:
@@ -86,7 +89,9 @@ def _is_same_type(own: AskedText, other: AskedText) -> bool:
         return False
     if own.shape[0] in _NAMED_KINDS:
         return True
-    if own.question_type is not None and own.question_type == other.question_type:
+    if own.language != other.language:
+        return False
+    if own.question_type in ("person", "place") and own.question_type == other.question_type:
         return True
     return _similarity(own, other) >= ALIKE
 

@@ -63,7 +63,7 @@ SHARED_SETTINGS = (
         "batch_tokens",
         int,
         16384,
-        "Tokens per batch, for forward passes and generation; changes speed and memory, not results.",
+        "Tokens per batch, for forward passes and generation; changes speed and memory, and in half precision single answers.",
         least=1,
         compared=False,
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from atwu._files import (
     write_json,
 )
 from atwu._options import Option
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
@@ -151,8 +150,8 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
     general = general_answers(TransformersGenerator(model, tokenizer), given[FORGET], system=reading.system)
-    files = RequestFolder(source.path)
-    neighbours, chained = files.rows("neighbours") or (), files.rows("chained") or ()
+    request = RequestFolder(source.path)
+    neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
     sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours, chained)
     kept = {name: sets[name] for name in (RETAIN, GENERAL) if sets[name]}
     say(f"asking the model about {len(sets[FORGET])} facts")
@@ -300,7 +299,7 @@ def _next_commands(model: Path, source: Source, form: str, forget: str | None) -
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        shlex.join([*program(), "chat", str(model), "--compare", str(source.path)]),
-        shlex.join([*program(), "evaluate", "--model", str(model), *options]),
-        *([shlex.join(["llama-server", "-m", str(model)])] if form == "gguf" else []),
+        command_line([*program(), "chat", str(model), "--compare", str(source.path)]),
+        command_line([*program(), "evaluate", "--model", str(model), *options]),
+        *([command_line(["llama-server", "-m", str(model)])] if form == "gguf" else []),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,6 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import dequantize_model, quantize_model
-from atwu.request.ledger import rows_file
 from atwu.request.request_folder import RequestFolder, RowsUsed
 from atwu.request.row_facts import with_facts
 
@@ -110,9 +108,6 @@ class Source:
             recorded = known is not None and known["source"] is not None
             return RowsUsed(known["source"], known["rows"], known["fingerprint"]) if recorded else None
         request = files.request()
-        if name == FORGET and request.ledger is not None:  # which may have been moved
-            ledger = Path(os.path.normpath(self.path / request.ledger))
-            return replace(request.forget, source=str(rows_file(ledger, request.forget.fingerprint)))
         if name == FORGET:
             return replace(request.forget, source=files.forget_source(request.forget.source))
         return request.retain

@@ -55,8 +55,8 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Configuration -> values that differ from the options' defaults. `authors` follows the published code, `paper` the text of
 the paper (both average losses over the whole optimizer step). `ours` uses the corrected JensUn loss, unscaled scores, and
-scores read from the predicting state, which identified key tokens better in every measurement (docs/people.md,
-docs/tofu-small.md)."""
+scores read from the predicting state, which identified key tokens better in every measurement (people-weighted-methods.md and
+tofu-scorer.md in benchmarks/results)."""
 
 _SIGNS: Mapping[str, Combination] = {"*": "product", "+": "mean_of_ranks"}
 P = TypeVar("P", bound=Component)

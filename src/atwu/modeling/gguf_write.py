@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from atwu._files import synced
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
 from atwu.modeling.gguf_read import gguf_tokenizer
@@ -119,8 +119,7 @@ def write_gguf(
         digests[each.name] = _digest(written)
         yield each.own, torch.from_numpy(_rearranged(back, each.heads, (-1, 2)).copy())
     writer.close()
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    synced(path)
     found = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
     if found != digests:
         raise OSError(f"{path} does not contain what was written; check the disk.")

@@ -184,6 +184,26 @@ def load_config(
         return AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code, revision=revision)
 
 
+def model_class(config: Any) -> Any:
+    """Return the class of transformers that loads a model: for causal language models, or for language models in a wrapper
+    that also reads images, which are used without any.
+
+    Raises:
+        ValueError: the model is neither.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map"):
+        return AutoModelForCausalLM
+    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return AutoModelForImageTextToText
+    raise ValueError(
+        f"models of type {config.model_type} (model_type in {CONFIG}) do not continue a text; give a causal language model, or "
+        "one that answers questions about images."
+    )
+
+
 def load_model(
     name: str,
     *,
@@ -211,7 +231,7 @@ def load_model(
         ValueError, FileNotFoundError, ImportError: see the message; no weights were loaded, unless an adapter turns out
             not to fit its base model.
     """
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
@@ -224,8 +244,9 @@ def load_model(
     if (Path(source) / GENERATION_CONFIG).is_file():
         with explain_damage(source, GENERATION_CONFIG):
             GenerationConfig.from_pretrained(source)
+    config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
     with explain_damage(source, CONFIG):
-        read: Any = AutoModelForCausalLM.from_pretrained(
+        read: Any = model_class(config).from_pretrained(
             source,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             trust_remote_code=trust_remote_code,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
+from atwu._program import command_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
     before, now = (
         "without a system turn" if text is None else f"with the system turn {text!r}" for text in (trained, system)
     )
-    advice = "leave out --system" if trained is None else f"pass --system {shlex.quote(trained)}"
+    advice = "leave out --system" if trained is None else f"pass --system {command_line([trained])}"
     return f"{name} was trained {before}, but is used {now}; {advice}."
 
 
@@ -84,7 +84,7 @@ def check_noun_finder(name: str, finder: str) -> str | None:
         return None
     return (
         f"{name} was trained with the noun finder {trained}, but the scores of nouns are those of {finder}; "
-        f"pass --noun-finder {shlex.quote(str(trained))}."
+        f"pass --noun-finder {command_line([str(trained)])}."
     )
 
 

@@ -31,7 +31,7 @@ from atwu.training.model_card import public_command, public_record, public_text
 
 BOARD_NAME, FACTS_NAME = "board.json", "board.yaml"
 BOARD_SCHEMA_NAME: Final = "atwu.board/1"
-_MADE_BY = "atwu board build FOLDER"
+_MADE_BY = "atwu report STUDY --output FOLDER"
 
 Words = Annotated[str, Field(min_length=1, max_length=2000)]
 

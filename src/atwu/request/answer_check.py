@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.question_forms import OPTION_FORMS
+from atwu.data.question_forms import FORMS, OPEN_FORMS, OPTION_FORMS
+from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.facts.askings import AS_WRITTEN, Asking
+from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT, Asking
 from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import key_token_probability
@@ -42,6 +43,25 @@ class Leak:
     """Places of the questions whose answers state facts."""
 
 
+def is_row_of(asking: Asking, fact: Example, row: Example, form: str) -> bool:
+    """Whether a row in a form is what an asking of a fact asks; a paraphrase asks for the row as it is written.
+
+    Args:
+        fact: the forget row of the asking.
+    """
+    if asking.name not in FORMS:
+        return form == "question" and (row.messages, row.answer) == (fact.messages, fact.answer)
+    if form != asking.name:
+        return False
+    if form in OPTION_FORMS:  # other draws list other options behind the question
+        return row.messages[:-1] == fact.messages[:-1] and row.question.startswith(fact.question)
+    if form in OPEN_FORMS and row.answer != fact.answer:
+        return False  # all facts about a subject are asked for in the same words
+    if not row.messages:
+        return not asking.prompt.messages and row.answer.startswith(asking.prompt.prefill)
+    return row.messages == asking.prompt.messages
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerCheck:
     """Asks a model in memory about the forget rows, their own questions first."""
@@ -58,7 +78,8 @@ class AnswerCheck:
     """All questions, those as written first."""
 
     def __post_init__(self) -> None:
-        askings = fact_askings(self.rows, self.neighbours)
+        thoughts = opening_of_thoughts(self.encoder.tokenizer)
+        askings = fact_askings(self.rows, self.neighbours, thoughts=thoughts)
         ordered = sorted(askings, key=lambda asking: asking.name != AS_WRITTEN)
         object.__setattr__(self, "askings", tuple(ordered))
 
@@ -78,7 +99,16 @@ class AnswerCheck:
         leaking = self._leaking(answers)
         if leaking:
             share = len(leaking) / len(own)
-            return Leak(1 + share, f"{len(leaking)} of {len(own)} facts are stated to their own question", leaking)
+            what = "facts are stated to their own question"
+            if all(self.askings[place].wording for place in own):
+                what = "texts are recited from their first third"
+            return Leak(1 + share, f"{len(leaking)} of {len(own)} {what}", leaking)
+        thought = [place for place, asking in enumerate(self.askings) if asking.name == THOUGHT]
+        self._ask(generator, thought, answers)
+        leaking = self._leaking(answers)
+        if leaking:
+            share = len(leaking) / len(thought)
+            return Leak(1 + share, f"{len(leaking)} of {len(thought)} facts are thought, though not stated", leaking)
         # The draws of one question with options count together, so they are asked together.
         groups: dict[tuple[object, ...], list[int]] = {}
         for place in dict.fromkeys((*first, *range(len(self.askings)))):
@@ -87,7 +117,7 @@ class AnswerCheck:
                 key = (asking.fact, asking.name) if asking.options else (place,)
                 groups.setdefault(key, []).append(place)
         order = list(groups.values())
-        total = len(own) + len(order)
+        total = len(own) + len(thought) + len(order)
         for start in range(0, len(order), CHECKED_TOGETHER):
             asked = [place for group in order[start : start + CHECKED_TOGETHER] for place in group]
             self._ask(generator, asked, answers)

@@ -15,6 +15,7 @@ from typing import Any
 from atwu._file_reading import file_text
 from atwu._files import file_digest
 from atwu.benchmarks.base import LoadedRows
+from atwu.data.documents import is_document, is_list_of_questions
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import TransformersGenerator
@@ -24,7 +25,7 @@ from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.ask_table import facts_lines
 from atwu.request.asking.subject_asker import SubjectAsker
-from atwu.request.asking.subject_templates import find_kind, is_question, read_templates
+from atwu.request.asking.subject_templates import find_kind, read_templates
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import ModelReader
 from atwu.training.config import UnlearnConfig
@@ -32,9 +33,6 @@ from atwu.training.load_to_train import ModelSource
 from atwu.training.progress import Say
 from atwu.training.run_folder import RunFolder, output_path
 
-QUESTIONS_SUFFIX = ".txt"
-QUESTION_SHARE = 0.5
-"""Share of the lines of a text file above which it is a file of questions; in one of questions with answers, half are."""
 PERSON = "person"
 """Kind of subjects that is compared with its own kind alone: a model knows other things of countries than of people."""
 SHOWN_FACTS = 15
@@ -105,20 +103,11 @@ def asked_source(forget: Any, *, about: str | Sequence[str] | None, kind: str | 
 
 
 def is_question_file(source: Any) -> bool:
-    """Return whether a source is a text file whose lines are questions.
-
-    Raises:
-        ValueError: it is an empty text file.
-    """
-    if not isinstance(source, str | Path) or Path(source).suffix.lower() != QUESTIONS_SUFFIX:
+    """Return whether a source is a text file whose lines all end with a question mark; another text file is a document."""
+    if not isinstance(source, str | Path):
         return False
     path = Path(source).expanduser()
-    if not path.is_file():
-        return False
-    lines = [line for line in file_text(path).splitlines() if line.strip()]
-    if not lines:
-        raise ValueError(f"{source} is empty; write one question a line.")
-    return sum(map(is_question, lines)) > QUESTION_SHARE * len(lines)
+    return is_document(path) and path.is_file() and is_list_of_questions(file_text(path))
 
 
 def model_key(source: ModelSource) -> dict[str, Any]:

@@ -28,10 +28,10 @@ from atwu.training.training_rows import changes_questions, unlearning_rows
 MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
 MAX_ESTIMATE_ERROR = 0.15
-"""Largest relative error of an estimate (docs/requests.md)."""
+"""Largest relative error of an estimate (benchmarks/results/request-memory.md)."""
 HOLES_OF_STEP, HOLES_OF_OUTPUT = 0.17, 4.7
 """Holes of a default run, in multiples of what a step computes and of an output layer that is trained; fitted to runs
-(docs/requests.md)."""
+(benchmarks/results/request-memory.md)."""
 LENGTH_OPTIONS = ("num_train_epochs", "max_steps")
 RATE_OPTION = "learning_rate"
 METHOD_OPTIONS = ("method", "weighting", "forget_loss", "retain_loss", "preserve", "configuration")
@@ -91,6 +91,8 @@ def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool 
         if (strategy.gpu and device != "cuda") or (adapter and "quantize" in strategy.options):
             return False
         if "save_adapter" in strategy.options and not given.get("save_adapter", True):
+            return False
+        if given.get("collapse_components") and "lora_r" in strategy.options:  # needs gradients of whole matrices
             return False
         if "optim" in given and "optim" in strategy.options:
             return False
@@ -200,7 +202,7 @@ def is_expert_run(given: Mapping[str, Any]) -> bool:
 def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
-    The choice is the best of docs/pretrained/default.md: a loss that ends at improbable key tokens and holds the other words of
+    The choice is that of docs/learn/default.md: a loss that ends at improbable key tokens and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:
@@ -210,10 +212,13 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     if is_expert_run(given):
         return ()
     chosen = []
+    why_key_tokens = "unlearn names and numbers that the question does not say"
+    if rows and not any(row.messages for row in rows):
+        why_key_tokens = "unlearn the words that the model knows by heart, or of short texts names and numbers"
     if chooses_method(given):
         chosen = [
             Choice("method", "satga", "its loss fades for a token that has become improbable"),
-            Choice("weighting", "key_tokens", "unlearn names and numbers that the question does not say"),
+            Choice("weighting", "key_tokens", why_key_tokens),
             Choice("beta", 0.5, "keeps the gradient of certain tokens"),
             Choice("preserve", "kl", "keeps the other words of forget answers as the original model has them"),
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from atwu.request.auto_settings import Choice
 from atwu.request.evidence import (
     Evidence,
     ForgetRow,
-    LaterCheck,
-    LedgerSummary,
     RequestSummary,
     TrainingSummary,
     VerdictSummary,
@@ -24,7 +21,6 @@ from atwu.request.evidence import (
 from atwu.request.evidence_states import StatesAsked, ask_in_all_states, unknown_counts
 from atwu.request.finished_request import FinishedRequest, MissingInputError
 from atwu.request.goal_evaluations import read_history
-from atwu.request.ledger import Ledger
 from atwu.request.request_folder import RequestRecord, RowsUsed, utc_now
 from atwu.request.verdict import StateCount, read_request_verdict, state_counts
 from atwu.training.model_card import public_command, public_text
@@ -87,7 +83,7 @@ def gather(run: str | Path, *, show_rows: bool = False, device: str | None = Non
             fingerprint,
             {file.name: sha256_of(file) for file in sorted(finished.folder.run.glob("*.safetensors"))},
         ),
-        ledger=_ledger(finished),
+        earlier=verdict.earlier,
         limitations=tuple(_limitations(asked, rows=len(finished.sets[FORGET]))),
         versions=record["versions"],
         command=public_command(request.command),
@@ -120,33 +116,6 @@ def _settings(request: RequestRecord, *, seed: int) -> tuple[Choice, ...]:
         for name, value in request.key["options"].items()
     }
     return (*(chosen | given | chosen).values(), Choice("seed", str(seed), ""))
-
-
-def _ledger(finished: FinishedRequest) -> LedgerSummary | None:
-    """Return what the ledger has measured of earlier requests on this model, and of this request on later models."""
-    run, recorded = finished.folder.run, finished.request.ledger
-    if recorded is None:
-        return None
-    place = Path(os.path.normpath(run / recorded))
-    if not (place / "requests").is_dir():
-        raise FileNotFoundError(
-            f"the ledger of {run}, {place}, is missing, so the results of its other requests are unknown; restore it."
-        )
-    ledger = Ledger(place)
-    entries = ledger.entries()
-    own = next(
-        (entry for entry in entries if Path(ledger.model(entry.model_after)).resolve() == run.resolve()),
-        None,
-    )
-    if own is None:
-        return None
-    later = [
-        LaterCheck(entry.number, check)
-        for entry in entries
-        for check in entry.regression_checks
-        if entry.number == own.number or check.number == own.number
-    ]
-    return LedgerSummary(own.number, len(entries), tuple(later))
 
 
 def _limitations(asked: StatesAsked, *, rows: int) -> Iterator[str]:

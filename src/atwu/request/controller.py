@@ -57,6 +57,8 @@ MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
 limit, or has fallen by less than the second share of the limit since the last evaluation."""
 CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
+CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
+"""Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak, one answer in a hundred, for weights that damage less and for a smaller change."""
 EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
@@ -74,6 +76,7 @@ class _State:
     best: EvaluationRecord | None
     rollbacks: int
     leaking: tuple[int, ...]
+    leaked: tuple[int, ...]
     cooled: int
 
 
@@ -87,6 +90,7 @@ class AdaptiveController(TrainerCallback):
         every: optimizer steps between two evaluation steps.
         adapt: change the learning rate; only used with `stop`.
         stop: end training at the goal, and roll back above the limit.
+        forget_leaks: unlearn from then on the rows in whose form a check finds their fact.
         history_file: file for the training history, written when training ends; None for none.
         say: receives one line per evaluation step.
     """
@@ -99,11 +103,13 @@ class AdaptiveController(TrainerCallback):
         every: int,
         adapt: bool,
         stop: bool,
+        forget_leaks: bool = False,
         history_file: Path | None = None,
         say: Say,
     ) -> None:
         self.trainer, self.evaluations, self.every = trainer, evaluations, every
         self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
+        self.forget_leaks = forget_leaks
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
         is no worse than the smallest, the one with the smallest loss on retained data."""
@@ -112,6 +118,8 @@ class AdaptiveController(TrainerCallback):
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
+        self._leaked: tuple[int, ...] = ()
+        """Places of the forget rows that checks have found to leak."""
         self._check_seconds = 0.0
         """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
@@ -190,6 +198,8 @@ class AdaptiveController(TrainerCallback):
         if leak is None:
             self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
             return
+        if self.forget_leaks:
+            self._unlearn_leaks(leak)
         if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
@@ -197,6 +207,15 @@ class AdaptiveController(TrainerCallback):
                 self._scale_rate(LR_INCREASE, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
+
+    def _unlearn_leaks(self, leak: Leak) -> None:
+        """Give turns of forgotten rows to those that leak, for the rest of the run."""
+        found = self.evaluations.leaking_rows(leak)
+        further = sorted(set(found).difference(self._leaked))
+        if further:
+            self._leaked = tuple(sorted({*self._leaked, *further}))
+            self.trainer.sampler.prefer_also(self._leaked)
+            self.say(f"{len(further)} leaking rows are forget rows from now on")
 
     def _end_if_stuck(self, control: Any, reason: str) -> bool:
         """End training if leaks have not become smaller for some evaluations; return whether it ends."""
@@ -251,6 +270,8 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.best is not None and self.best is not self.history[-1]:
             self._weights.restore()
             self.say(f"kept the weights of step {self.best.step}")
+        if self.trainer.cleaning is not None:
+            self._clean_change(self.last)
         if self._weights.scalable and self.best is not None and self.best.leak is not None:
             self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
@@ -263,6 +284,38 @@ class AdaptiveController(TrainerCallback):
                 self.change_scale,
             )
             write_json(self.history_file, dataclasses.asdict(history))
+
+    def _clean_change(self, trained: EvaluationRecord) -> None:
+        """Clean the change of the weights with the largest share of the strength with which the rows stay as forgotten as they
+        are; of a run of given length, with all of it."""
+        for share in CLEANING_SHARES:
+            self.trainer.clean_change(self.trainer.cleaning, share)
+            measured, reason = self._measure_cleaned(trained)
+            self.say(
+                f"weight change cleaned with {share:.2g} of the strength: key-token prob {measured.probability:.3f}  accuracy "
+                f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
+                + (f"; not kept: {reason}" if reason else "")
+            )
+            if not reason:
+                self.history.append(measured)
+                if self.stop:
+                    self._keep(measured)
+                return
+            self._weights.restore()
+
+    def _measure_cleaned(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
+        """Measure weights with a cleaned change; return also why less is forgotten than before, or nothing."""
+        measured = self.evaluations.measure(trained.step)
+        if not self.stop:
+            return measured, ""
+        if trained.leak is None:
+            less = self.evaluations.remaining(measured) > self.evaluations.remaining(trained)
+            return measured, "the rows are better known than before" if less else ""
+        if not self.evaluations.forgotten(measured):
+            return measured, "better known than holdout rows"
+        leak = self._find_leak(at_most=self._tolerated_leak)
+        leaks_more = leak is not None and leak.excess > self._tolerated_leak
+        return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     # Scale of the weight change
 
@@ -309,6 +362,7 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.adapt:
             rows = self.evaluations.known_rows()
             self.trainer.sampler.prefer(*rows)
+            self.trainer.sampler.prefer_also(self._leaked)
             if total_rows := sum(map(len, rows)):
                 measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
                 known = f"known rows {len(rows[0])}/{total_rows}  "
@@ -381,14 +435,14 @@ class AdaptiveController(TrainerCallback):
 
     def save(self, folder: str | Path) -> None:
         self._weights.save(Path(folder))
-        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self.cooled)
+        state = _State(tuple(self.history), self.best, self.rollbacks, self._leaking, self._leaked, self.cooled)
         write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
         self.evaluations.history = list(state.eval_steps)
         self.best, self.rollbacks = state.best, state.rollbacks
-        self._leaking, self.cooled = state.leaking, state.cooled
+        self._leaking, self._leaked, self.cooled = state.leaking, state.leaked, state.cooled
         self._weights.load(Path(folder))
 
 

@@ -20,11 +20,11 @@ from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer
 from atwu.evaluation.result import STRICT
 from atwu.report.page.page_templates import render_template
 from atwu.request.auto_settings import Choice
-from atwu.request.ledger import RegressionCheck
+from atwu.request.regression_check import RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.verdict import FORGOTTEN, Criterion, StateCount
 
-EVIDENCE_SCHEMA: Final = "atwu.evidence/3"
+EVIDENCE_SCHEMA: Final = "atwu.evidence/4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,6 @@ class Weights:
     """Weight file -> sha256; empty if the files are not available."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaterCheck:
-    """Another request of the ledger, measured again after a later request."""
-
-    after_request: int
-    check: RegressionCheck
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSummary:
-    request_number: int
-    requests_total: int
-    """Number of requests in the ledger by now."""
-    checks: tuple[LaterCheck, ...]
-    """Earlier requests on this model, and this request on later models."""
-
-
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -111,27 +94,23 @@ class Evidence:
     """Every answer that states a fact, in any state."""
     model_before: Weights
     model_after: Weights
-    ledger: LedgerSummary | None
+    earlier: tuple[RegressionCheck, ...]
+    """The earlier requests on this model, asked again."""
     limitations: tuple[str, ...]
     """What the evidence does not show."""
     versions: Mapping[str, str]
     command: str
     """Command that reproduces the model."""
-    schema: Literal["atwu.evidence/3"] = EVIDENCE_SCHEMA
+    schema: Literal["atwu.evidence/4"] = EVIDENCE_SCHEMA
 
     @property
     def came_back(self) -> tuple[int, ...]:
-        """Numbers of the requests whose rows came back in their newest measurement."""
-        if self.ledger is None:
-            return ()
-        newest = {
-            each.check.number: each.check for each in sorted(self.ledger.checks, key=lambda each: each.after_request)
-        }
-        return tuple(number for number, again in sorted(newest.items()) if again.came_back)
+        """Numbers of the earlier requests whose facts came back."""
+        return tuple(check.number for check in self.earlier if check.came_back)
 
     @property
     def good(self) -> bool:
-        """Whether the facts are forgotten and no request came back."""
+        """Whether the facts are forgotten and no earlier request came back."""
         return self.verdict.outcome == FORGOTTEN and not self.came_back
 
     def write(self, data: Path, page: Path) -> None:
@@ -176,12 +155,7 @@ def summary_text(evidence: Evidence) -> str:
         unknown = worst.unknown
         text += f" ({unknown.facts_stated} of {unknown.facts} facts that it never knew)." if unknown else "."
     for number in evidence.came_back:
-        own = evidence.ledger is not None and evidence.ledger.request_number == number
-        text += (
-            " A later request brought these forget rows back."
-            if own
-            else f" This request brought back the forget rows of request {number}."
-        )
+        text += f" This request brought back the facts of request {number}."
     return text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,6 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.ledger import rows_file
 from atwu.request.measurement import Reading, measured_sets
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import with_facts
@@ -120,15 +118,12 @@ class FinishedRequest:
 
     @cached_property
     def forget_rows(self) -> Sequence[Example]:
-        """All forget rows with their facts; rows of a ledger are read from its current folder.
+        """All forget rows with their facts.
 
         Raises:
             MissingInputError: they are missing or changed.
         """
         source = self.folder.forget_source(self.record["data"][FORGET]["source"])
-        if self.request.ledger is not None:
-            ledger = Path(os.path.normpath(self.folder.run / self.request.ledger))
-            source = str(rows_file(ledger, self.request.forget.fingerprint))
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:

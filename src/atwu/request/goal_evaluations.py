@@ -21,7 +21,7 @@ from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_pro
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.device import release_freed_memory
 from atwu.modeling.modes import bfloat16_weights, full_precision
-from atwu.request.answer_check import AnswerCheck, Leak
+from atwu.request.answer_check import AnswerCheck, Leak, is_row_of
 from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
@@ -126,17 +126,28 @@ class GoalEvaluations:
 
     def _known_rows(self) -> tuple[list[int], list[int]]:
         rows = self.trainer.rows.forget
-        if rows.examples is None or len(rows.rows) > MAX_TRAINED_ROWS:
+        served = len(rows.rows) - rows.waiting
+        if rows.examples is None or served > MAX_TRAINED_ROWS:
             return [], []
-        forms = rows.forms or ("question",) * len(rows.rows)
+        forms = rows.forms or ("question",) * served
         with self._rounded():
-            read = read_tokens(self.trainer.model, rows.rows, entropy=False)
+            read = read_tokens(self.trainer.model, rows.rows[:served], entropy=False)
         found: tuple[list[int], list[int]] = ([], [])
-        for place, (row, tokens, form) in enumerate(zip(rows.examples, read, forms, strict=True)):
+        for place, (row, tokens, form) in enumerate(zip(rows.examples[:served], read, forms[:served], strict=True)):
             probability = key_token_probability(row, tokens)
             if form not in OPTION_FORMS and probability is not None:
                 found[probability <= self.goals.probability].append(place)
         return found
+
+    def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
+        """Return the places of the forget rows, trained on or waiting, whose questions were answered with their facts."""
+        rows, answers = self.trainer.rows.forget, self.rows.answers
+        askings = [answers.askings[place] for place in leak.places]
+        return tuple(
+            place
+            for place, (row, form) in enumerate(zip(rows.examples, rows.forms, strict=True))
+            if any(is_row_of(asking, answers.rows[asking.fact], row, form) for asking in askings)
+        )
 
     def _check_answers(self, check: Callable[[TransformersGenerator], _T]) -> _T:
         """Generate answers at full precision, as for the verdict: bfloat16 takes less than half as long on a CPU, but near its

@@ -22,7 +22,11 @@ class KeptWeights:
 
     def __init__(self, trainer: Any, *, original: bool) -> None:
         self._trainer = trainer
-        self._original = [_copy(tensor) for tensor in self._parameters()] if original else []
+        self._original: list[Tensor] = []
+        if original and trainer.cleaning is not None:
+            self._original = trainer.cleaning.original
+        elif original:
+            self._original = [_copy(tensor) for tensor in self._parameters()]
         self._best: list[Tensor] = []
 
     @property

@@ -9,11 +9,13 @@ from typing import Any
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.general_rows import common_questions, general_questions, general_text
 from atwu.data.key_token_spans import key_token_spans
+from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
+    AS_WRITTEN,
     CHAINED,
     PARAPHRASES,
     PROMPT_PREFIXES,
@@ -23,7 +25,9 @@ from atwu.evaluation.facts.askings import (
     form_askings,
     paraphrased_askings,
     plain_askings,
+    recitation_askings,
     split_facts,
+    thought_askings,
 )
 from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import rounded_states
@@ -32,7 +36,8 @@ from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
-from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS
+from atwu.request.text_wording import unseen_wordings
+from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, UNSEEN_TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
@@ -70,7 +75,16 @@ def measured_sets(
     neighbours: Sequence[Example] = (),
     chained: Sequence[Example] = (),
 ) -> dict[str, Sequence[Example]]:
-    """Return the sets on which two models are compared."""
+    """Return the sets on which two models are compared.
+
+    Beside the holdout rows, which state facts, stand texts that no model saw where the forget rows have texts to recite; where
+    they have nothing else, in place of them.
+    """
+    unseen = unseen_wordings(forget, holdout)
+    if unseen and not any(row.messages for row in forget):
+        holdout = unseen
+    elif unseen:
+        holdout = (*(row for row in holdout if row.messages), *unseen)
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),
@@ -149,22 +163,46 @@ def measure_model(
     )
 
 
-def fact_askings(forget: Sequence[Example], neighbours: Sequence[Example] = ()) -> list[Asking]:
-    """Return the ways in which the verdict asks for the facts of forget rows: all forms, and the questions paraphrased."""
-    return [*form_askings(forget, related=neighbours), *paraphrased_askings(forget)]
+def fact_askings(
+    forget: Sequence[Example], neighbours: Sequence[Example] = (), *, thoughts: str | None = None
+) -> list[Asking]:
+    """Return the ways in which the verdict asks for the facts of forget rows: all forms, the questions paraphrased, and thought
+    about by a model that thinks.
+
+    Args:
+        neighbours: further rows for wrong options.
+        thoughts: what the model's thoughts begin with (`opening_of_thoughts`).
+    """
+    return [
+        *form_askings(forget, related=neighbours),
+        *paraphrased_askings(forget),
+        *thought_askings(forget, thoughts),
+    ]
 
 
-def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]]) -> FactTable:
-    """Ask a model about the facts, the neighbours and general questions, as the rule of the verdict needs it."""
+def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]], *, thoughts: str | None = None) -> FactTable:
+    """Ask a model about the facts, the neighbours and general questions, as the rule of the verdict needs it.
+
+    Args:
+        thoughts: what the model's thoughts begin with, if it is to be asked for them.
+    """
     neighbours = sets.get(NEIGHBOURS, ())
     return join_tables(
         (
-            ask_facts(answers, fact_askings(sets[FORGET], neighbours)),
+            ask_facts(answers, fact_askings(sets[FORGET], neighbours, thoughts=thoughts)),
             ask_facts(answers, chained_askings(sets[FORGET], sets.get(CHAINED, ()))),
             ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
+            ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),
         )
     )
+
+
+def _unseen_askings(sets: Mapping[str, Sequence[Example]]) -> list[Asking]:
+    """Return holdout texts to be continued, where forget rows are: how a text goes on that nobody knows by heart."""
+    if not any(row.chance_run is not None for row in sets[FORGET]):
+        return []
+    return recitation_askings(sets.get(HOLDOUT_SET, ()), cuts=(AS_WRITTEN,))
 
 
 def ask_model(
@@ -172,7 +210,7 @@ def ask_model(
 ) -> FactTable:
     """Ask a model in memory, whose answers are kept for the next time."""
     how = answerer(generator, system=reading.system, store=GenerationStore(), progress=progress)
-    return ask_sets(how, sets)
+    return ask_sets(how, sets, thoughts=opening_of_thoughts(generator.tokenizer))
 
 
 def ask_in_cheap_states(
@@ -204,7 +242,9 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
     without = sum(not row.paraphrases for row in questions)
     items = []
     if not questions:
-        items.append("questions: the forget rows are plain texts, and were asked for by their beginnings")
+        items.append(
+            "questions: the forget rows are plain texts, which were to be continued; ask about what they say yourself"
+        )
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu paraphrase writes them)")

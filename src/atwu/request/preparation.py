@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
+from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import FactTable
@@ -43,6 +42,7 @@ from atwu.request.auto_settings import (
     method_choices,
     strategy_estimates,
 )
+from atwu.request.earlier_requests import check_weights, not_asked
 from atwu.request.measurement import (
     Reading,
     ask_model,
@@ -52,11 +52,13 @@ from atwu.request.measurement import (
     measured_sets,
 )
 from atwu.request.related_questions import related_rows
+from atwu.request.related_texts import related_texts
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
+from atwu.request.text_sentences import fact_noun
 from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
@@ -99,7 +101,7 @@ def prepare(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    key, context = request.key(config), request.ledger_context
+    key, earlier = request.key(config), request.earlier_rows
     check_holdout(request.holdout_rows, request.rows, source=request.holdout)
     more = request.options.get("further_forget")
     removed = (*request.rows, *(load_rows(more).rows if more else ()))
@@ -107,13 +109,8 @@ def prepare(
     check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
     if request.retain_rows is not None:
         check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
-        if context is not None:
-            check_no_overlap(
-                request.retain_rows,
-                context.earlier_rows,
-                source=request.retain,
-                why="was in the forget set of an earlier request",
-            )
+        why = "was in the forget set of an earlier request"
+        check_no_overlap(request.retain_rows, earlier, source=request.retain, why=why)
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
@@ -123,11 +120,11 @@ def prepare(
     network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     fingerprint = model_fingerprint(network)
-    if context is not None and context.model_fingerprint not in (None, fingerprint):
-        raise ValueError(
-            f"{request.source.model} is not the model that the last request left (fingerprint {fingerprint}, the ledger has "
-            f"{context.model_fingerprint}); omit --model, or give that model."
-        )
+    if request.earlier:
+        check_weights(str(request.source.model), fingerprint)
+        say(f"earlier requests on this model: {len(request.earlier)}; their facts must not come back")
+        for line in not_asked(request.earlier):
+            say(f"  cannot be asked again: {line}")
     choices = methods + choose(
         chosen_options(request, methods),
         recipe=recipe,
@@ -147,21 +144,16 @@ def prepare(
     kept: Sequence[Example] = ()
     given, automatic = request.retain_rows is not None, chooses_method(request.options)
     adds = automatic and "further_retain" not in request.options
-    earlier = () if context is None else context.earlier_rows
     read = ModelReader(generator, system=config.system, max_length=config.max_length)
-    rows = mark_facts(request.rows, read)
+    rows = mark_facts(request.rows, read, unseen=[row for row in request.holdout_rows if has_wording(row)])
     for line in facts_shown(rows):
         say(line)
     with bfloat16_weights(network, training.bf16):
-        about = related_rows(
-            read,
-            rows,
-            earlier=earlier,
-            train=not given or adds,
-            among=() if request.asked is None else request.asked.like,
-            system=config.system,
-        )
-        related, neighbours = about.kept, about.neighbours
+        trains = not given or adds
+        among = () if request.asked is None else request.asked.like
+        about = related_rows(read, rows, earlier=earlier, train=trains, among=among, system=config.system)
+        texts = related_texts(read, rows, earlier=earlier, train=trains)
+        related, neighbours = about.kept, (*about.neighbours, *texts.neighbours)
         rows = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or texts)
             for row, texts in zip(rows, about.alternatives, strict=True)
@@ -171,9 +163,12 @@ def prepare(
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
-                own_answers = (*general, *related)
+                asked_already = {row.messages for row in related}
+                general = tuple(row for row in general if row.messages not in asked_already)
+                own_answers = (*general, *texts.kept, *related)
+                others = f"{len(texts.kept)} other texts, " if texts.kept else ""
                 say(
-                    f"retain set: {'your rows, and ' if given else ''}the model's answers to {len(general)} general "
+                    f"retain set: {'your rows, ' if given else ''}{others}and the model's answers to {len(general)} general "
                     f"questions and {len(related)} questions about related subjects"
                     + ("" if given else " (--retain FILE for further rows of your own)")
                 )
@@ -181,7 +176,9 @@ def prepare(
             kept = request.retain_rows or own_answers
         answers = general_answers(generator, rows, system=config.system)
     sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours, request.chained)
-    say(f"asking the original model about {len(sets[FORGET])} facts and {len(neighbours)} neighbours")
+    say(
+        f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(neighbours)} neighbours"
+    )
     reading = Reading(config.system, config.max_length)
     said = ask_model(generator, sets, reading, progress="original model")
     before = measure_model(network, tokenizer, sets, reading, name="before")
@@ -226,9 +223,7 @@ def prepare(
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
         known=tuple(known_probabilities(rows, read.logps)),
-        ledger=None
-        if context is None  # relative to the output, with links resolved
-        else os.path.relpath(os.path.realpath(Path(context.ledger).expanduser()), folder.path),
+        earlier=tuple(past.request for past in request.earlier),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
     files.begin(record, before, said, sets[GENERAL], generated, sets[NEIGHBOURS])
@@ -289,17 +284,29 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:
-    return dataclasses.replace(request.forget_set, rows=rows)
+    return dataclasses.replace(request.forget_set, rows=rows, warnings=())  # `run_request` has said them
 
 
 def facts_shown(rows: Sequence[Example]) -> list[str]:
     """Return some forget rows with what is taken as their fact in brackets, to be checked before training."""
+    lines: list[str] = []
     asked = [row for row in rows if row.messages and row.forget_spans]
-    if not asked:
-        return []
-    shown = asked[:FACTS_SHOWN]
-    title = f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
-    return [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
+    if asked:
+        shown = asked[:FACTS_SHOWN]
+        title = (
+            f"taken as the fact (in brackets; a column forget_spans overrides it), {len(shown)} of {len(asked)} rows:"
+        )
+        lines += [title, *(f"  {shorten(in_brackets(row))}" for row in shown)]
+    texts = [row for row in rows if row.chance_run is not None]
+    if texts:
+        by_heart = [row for row in texts if row.forget_spans]
+        shown = by_heart[:FACTS_SHOWN]
+        lines.append(
+            f"known by heart (words in brackets) of {len(by_heart)} of {len(texts)} texts; a run of more than "
+            f"{texts[0].chance_run} words is recited, since texts it never saw have up to that many, {len(shown)} of them:"
+        )
+        lines += [f"  {shorten(in_brackets(row))}" for row in shown]
+    return lines
 
 
 def chosen_options(request: UnlearningRequest, choices: Sequence[Choice]) -> dict[str, Any]:

@@ -25,10 +25,11 @@ from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.asking.ask_result import AskResult, write_records
 from atwu.request.auto_settings import Choice
+from atwu.request.regression_check import Baseline
 from atwu.request.row_facts import RowFact
 from atwu.training.run_folder import REQUEST_FOLDER
 
-REQUEST_SCHEMA: Final = "atwu.request/3"
+REQUEST_SCHEMA: Final = "atwu.request/4"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
@@ -52,6 +53,22 @@ class RowsUsed:
     def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
         """Describe some rows; with `each`, also by the hash of every row."""
         return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRequest:
+    """A request on the model that this one starts from, or on one before it."""
+
+    run: str
+    """Folder of its run, as it was then."""
+    forget: RowsUsed
+    facts: tuple[RowFact, ...]
+    """What carries the fact of each forget row."""
+    system: str | None
+    """System prompt of the questions."""
+    baseline: Baseline
+    retain_loss_increase: float | None
+    """In nats/token; None if it was not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +96,11 @@ class RequestRecord:
     """What carries the fact of each forget row."""
     known: tuple[float | None, ...] = ()
     """Probability of each fact against alternatives in the original model (`known_probabilities`)."""
-    ledger: str | None = None
-    """Folder of its ledger, relative to the output."""
+    earlier: tuple[EarlierRequest, ...] = ()
+    """The requests that left the original model, the first one first."""
     replaced_run_digest: str | None = None
     """Digest of the `run.json` at the output that this request replaces."""
-    schema: Literal["atwu.request/3"] = REQUEST_SCHEMA
+    schema: Literal["atwu.request/4"] = REQUEST_SCHEMA
 
 
 class RequestFolder:

@@ -148,7 +148,9 @@ def self_generated_answers(
     system: str | None = None,
     progress: str | None = None,
 ) -> tuple[Example, ...]:
-    """Return questions with greedy answers as rows, without those that name a subject of the forget set or have no text.
+    """Return questions with greedy answers as rows.
+
+    Answers that name a subject of the forget set, have no text, or repeat the question are left out.
 
     Args:
         whole: only answers that end by themselves.
@@ -168,6 +170,7 @@ def self_generated_answers(
         Example.from_qa(question, each.answer)
         for question, each in zip(asked, made, strict=True)
         if is_text(each.answer)
+        and each.answer.strip().casefold() != question.strip().casefold()
         and subjects.isdisjoint(words_of_text(each.answer))
         and not (whole and each.tokens == longest)
     )

@@ -16,10 +16,14 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.fact import asked_part, fact_parts
 from atwu.data.schema import Example, Message, Span
+from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.facts.fact_table import answerer
+from atwu.evaluation.generations import GenerationStore, Prompt
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import TOLD_APART, TokenLogps, evidence_of, fact_spans
 from atwu.modeling.name_neighbours import NameNeighbours
+from atwu.request.text_wording import mark_wording, measure_chance_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +33,32 @@ class RowFact:
     parts: tuple[Span, ...]
     asked: Span | None
     alternatives: tuple[str, ...]
+    chance_run: int | None = None
+    """Set if the fact is the wording of a text (`Example.chance_run`)."""
 
     @classmethod
     def of(cls, row: Example) -> RowFact:
-        return cls(row.forget_spans or (), row.asked_span, row.alternatives)
+        return cls(row.forget_spans or (), row.asked_span, row.alternatives, row.chance_run)
+
+    def put_on(self, row: Example) -> Example:
+        """Return the row with this fact."""
+        spans: tuple[Span, ...] | None = self.parts
+        if not self.parts and self.chance_run is None:
+            spans = None
+        return replace(
+            row,
+            forget_spans=spans,
+            asked_span=self.asked,
+            alternatives=self.alternatives,
+            chance_run=self.chance_run,
+        )
 
 
 def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Example, ...]:
     """Return rows with their recorded facts; without records, as they are."""
     if not facts:
         return tuple(rows)
-    return tuple(
-        replace(row, forget_spans=fact.parts or None, asked_span=fact.asked, alternatives=fact.alternatives)
-        for row, fact in zip(rows, facts, strict=True)
-    )
+    return tuple(fact.put_on(row) for row, fact in zip(rows, facts, strict=True))
 
 
 CLEARLY = 3.0
@@ -70,23 +86,34 @@ class ModelReader:
         tokens = read_tokens(self.generator.model, encoded, entropy=False)
         return [TokenLogps(row.logps, row.offsets) for row in tokens]
 
+    def answers(self, prompts: Sequence[Prompt]) -> Sequence[str]:
+        """Return what the model says to prompts."""
+        return answerer(self.generator, system=self.encoder.system, store=GenerationStore(), progress="texts")(prompts)
+
     def logps(self, rows: Sequence[Example]) -> list[FloatArray]:
         """Return the log-probabilities of the tokens of each answer's text."""
         return [np.array(read.logps)[[offset is not None for offset in read.offsets]] for read in self(rows)]
 
 
-def mark_facts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
+def mark_facts(rows: Sequence[Example], read: ModelReader, *, unseen: Sequence[Example] = ()) -> tuple[Example, ...]:
     """Return rows with the parts of their answers that carry the fact, and the part that the question asks for.
 
-    Labels stay. A plain text, which has no question, is marked by rule.
+    Labels stay. A plain text, which has no question, is marked by rule if it is short; of a longer one the fact is its wording
+    (`text_wording.py`).
+
+    Args:
+        read: reads rows with the model that knows them.
+        unseen: texts that it never saw; by default those of this project.
     """
     evidence = evidence_of(rows, read, read.neighbours)
     marked = []
     for row, values in zip(rows, evidence, strict=True):
         spans = row.forget_spans
-        if not spans:
+        if not spans and not has_wording(row):
             spans = fact_spans(row, values)
         marked.append(replace(row, forget_spans=spans or None))
+    if any(has_wording(row) for row in marked):
+        marked = list(mark_wording(marked, read, measure_chance_run(read.answers, unseen)))
     return _with_asked_parts(marked, read)
 
 

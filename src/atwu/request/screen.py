@@ -34,6 +34,10 @@ def verdict_text(verdict: RequestVerdict) -> str:
     if verdict.samples:
         lines += ["", "Answers now", *map(answer_line, verdict.samples)]
     lines += ["", *state_lines(verdict.states)]
+    if verdict.earlier:
+        lines += ["", "Earlier requests on this model, asked again"]
+        for check in verdict.earlier:
+            lines += wrap_text(f"request {check.number} {check.summary}", rest="  ")
     if verdict.not_tested:
         lines += ["", "Not tested:", *(line for item in verdict.not_tested for line in wrap_item(item))]
     return "\n".join([*lines, *next_lines(verdict.next_steps)])

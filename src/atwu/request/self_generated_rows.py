@@ -15,14 +15,14 @@ from atwu.data.form_rows import rows_in_forms
 from atwu.data.matching import find_statements
 from atwu.data.question_forms import REVERSED_FORMS, FormRow
 from atwu.data.row_parsing import is_text
-from atwu.data.schema import Example, merged_spans
+from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding
 from atwu.request.auto_settings import Choice
 from atwu.request.related_questions import form_answers, lower_words, states_any
 from atwu.request.retain_set import FACT_TOKENS, names
 
-SAMPLED_FORMS = ("continuation", "statement")
+SAMPLED_FORMS = ("continuation", "statement", "tell_about")
 SAMPLED_TEXTS = 3
 """Sampled continuations of each plain text in these forms, beside the greedy one: a fact may follow later in the text, phrased
 differently."""
@@ -34,12 +34,15 @@ def self_generated_forget_rows(
 ) -> tuple[Choice, ...]:
     """Return the model's answers that state the facts of forget rows, as further forget rows.
 
+    A text whose wording is its fact has no other wording.
+
     Args:
         forms: forms of the question that training uses; empty for the rows as written.
     """
     asked = forms or ("question",)
+    rows = [row for row in rows if row.chance_run is None]
     written = [each for each in rows_in_forms(rows, asked) if each.can_be_asked]
-    texts = [each for each in written if each.opening and each.form in SAMPLED_FORMS]
+    texts = [each for each in written if each.form in SAMPLED_FORMS]
     answers = form_answers(generator, written, Decoding(), system=system)
     sampled = Decoding(temperature=1.0)
     answers += form_answers(
@@ -115,21 +118,25 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
         Different rows with the same question, or the same opening of a plain text, and the answer up to the end of the
         sentence with the last statement of the wanted text (`find_statements`), the statements labelled.
     """
-    found: dict[Example, None] = {}
+    rows: dict[tuple[tuple[Message, ...], str], tuple[Example, str, list[Span]]] = {}
     for each, answer in zip(written, answers, strict=True):
         aliases = () if each.form in REVERSED_FORMS else each.row.aliases  # these name the key text
         question = each.row.question
-        statements = merged_spans(
+        statements = [
             span for part in each.parts for span in find_statements(answer, part, aliases=aliases, question=question)
-        )
+        ]
         if not statements:
             continue
         start = len(each.opening) + 1 if each.opening else 0
-        answer = f"{each.opening} {answer}" if each.opening else answer
-        spans = [(start + begin, start + end) for begin, end in statements]
-        end = _SENTENCE_END.search(answer, spans[-1][1])
-        said = answer[: end.end() if end else len(answer)].rstrip()
-        if said.strip() != each.row.answer.strip() and is_text(said):
-            row = replace(each.row.with_answer(said, tuple(spans)), paraphrases=(), wrong_answers=())
-            found.setdefault(row)
+        text = f"{each.opening} {answer}" if each.opening else answer
+        # One answer may state the facts of several rows ("Tell me about Egypt."); one without its label would be held in place.
+        _, _, spans = rows.setdefault((each.row.messages, text), (each.row, text, []))
+        spans += [(start + begin, start + end) for begin, end in statements]
+    found: dict[Example, None] = {}
+    for written_row, text, spans in rows.values():
+        labels = merged_spans(spans)
+        end = _SENTENCE_END.search(text, labels[-1][1])
+        said = text[: end.end() if end else len(text)].rstrip()
+        if said.strip() != written_row.answer.strip() and is_text(said):
+            found.setdefault(replace(written_row.with_answer(said, labels), paraphrases=(), wrong_answers=()))
     return tuple(found)

@@ -12,6 +12,8 @@ from atwu.evaluation.row_statistics import resampler
 HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
 """Sets besides forget and retain set: holdout rows, forget rows with other prompts, general questions, general text. The
 holdout rows are not called `holdout`, where `evaluate` measures membership only."""
+UNSEEN_TEXTS = "unseen_texts"
+"""Set of a table of answers: holdout texts, continued like the texts of the forget rows."""
 CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1}
 """Smallest limit of a metric: forget rows may have more common words than holdout rows."""
 

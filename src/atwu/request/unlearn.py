@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
@@ -34,6 +33,7 @@ from atwu.request.answer_check import AnswerCheck
 from atwu.request.asked_rows import ask_for_rows, asked_source
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, with_method
 from atwu.request.controller import AdaptiveController
+from atwu.request.earlier_requests import not_asked, recheck_requests, total_cost
 from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
 from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, measure_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
@@ -49,12 +49,12 @@ from atwu.request.unlearning_request import (
     check_arguments,
     flags,
 )
-from atwu.request.verdict import RequestVerdict, decide, read_request_verdict
+from atwu.request.verdict import RequestVerdict, decide
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
-from atwu.training.run_folder import VERDICT_NAME, RunFolder, output_path
+from atwu.training.run_folder import RunFolder
 from atwu.training.sharding import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, inputs_of_unlearning, publish_run, train_run
 
@@ -147,23 +147,21 @@ def unlearn(
     )
 
 
-def run_request(
-    request: UnlearningRequest, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
-) -> UnlearnResult:
-    """Run a request, or continue it from where it was interrupted.
-
-    Args:
-        begin: called in the first process when the request has passed all checks, before training.
-    """
+def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say = logged) -> UnlearnResult:
+    """Run a request, or continue it from where it was interrupted."""
     config = UnlearnConfig(**with_method(request.options, request.rows))
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: without training the model forgets nothing.")
+    if config.forget_leaks and any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
+        raise ValueError(
+            "forget_leaks needs an adaptive run; leave out the learning rate and the number of steps and epochs."
+        )
     # Every process reads the same files, before anything changes.
-    _ = request.retain_set
+    _ = request.retain_set, request.earlier
     first = config.process_index == 0
     say = say if first else silent
-    if not overwrite and (done := _finished(request, config)) is not None:
-        return done
+    for warning in request.forget_set.warnings:
+        say(f"warning: {warning}")
     rows = {"retain rows": request.retain, "holdout rows": request.holdout}
     if request.asked is None:
         rows["forget rows"] = request.forget
@@ -171,14 +169,7 @@ def run_request(
     folder = RunFolder(request.output, overwrite=overwrite, inputs=inputs)
     files = RequestFolder(folder.work)
     with folder.alone() if first else contextlib.nullcontext():
-
-        def prepared_here() -> PreparedRequest | UnlearnResult:
-            prepared = prepare(request, folder, config, say=say)
-            if begin is not None:
-                begin()
-            return prepared
-
-        prepared = broadcast_from_main(config, prepared_here)
+        prepared = broadcast_from_main(config, lambda: prepare(request, folder, config, say=say))
         if isinstance(prepared, UnlearnResult):
             return prepared
         final, kept = UnlearnConfig(**chosen_options(request, prepared.record.choices)), _retain_rows(prepared, request)
@@ -205,17 +196,6 @@ def run_request(
         )
         publish_run(folder, final)
         return UnlearnResult(verdict, finished, prepared.before, after, prepared.answers, said)
-
-
-def _finished(request: UnlearningRequest, config: UnlearnConfig) -> UnlearnResult | None:
-    """Return the result of a request that has its verdict, but is missing from its ledger; None if there is none."""
-    output = output_path(request.output)
-    files = RequestFolder(output)
-    if request.ledger_context is None or not (output / VERDICT_NAME).is_file() or files.key() != request.key(config):
-        return None
-    verdict = read_request_verdict(output)
-    answers = files.answers("before"), files.answers("after")
-    return UnlearnResult(verdict, _recorded_run(output), files.result("before"), files.result("after"), *answers)
 
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
@@ -264,6 +244,7 @@ def _controller(
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
+        forget_leaks=config.forget_leaks,
         history_file=files.history,
         say=say,
     )
@@ -289,16 +270,19 @@ def _measure_and_decide(
         said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
         read = ModelReader(TransformersGenerator(model, tokenizer), system=config.system, max_length=config.max_length)
         known = known_probabilities(prepared.forget.rows, read.logps)
+        checks = recheck_requests(model, tokenizer, request.earlier)
     del model, read  # the original model needs the memory
     said = _read_by_original(request, prepared, config, said)
     files = RequestFolder(folder.work)
+    increase = read_history(files.history).retain_loss_increase
     verdict = decide(
         prepared.answers,
         said,
+        earlier=checks,
         max_retain_increase=request.max_retain_increase,
-        retain_loss_increase=read_history(files.history).retain_loss_increase,
-        not_tested=untested(request.rows),
-        notes=known_notes(prepared.record.known, known),
+        retain_loss_increase=increase,
+        not_tested=(*not_asked(request.earlier), *untested(request.rows)),
+        notes=(*known_notes(prepared.record.known, known), *total_cost(request.earlier, increase)),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
     said.without_texts().write(files.path / ANSWERS_NAME.format("after"))
@@ -333,7 +317,7 @@ def _next_commands(output: Path, request: UnlearningRequest, retain: str | None,
     """Return the commands to run next."""
     sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join([*program(), "chat", str(output), "--compare", str(request.source.model)]),
-        shlex.join([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
-        shlex.join([*program(), "evidence", str(output)]),
+        command_line([*program(), "chat", str(output), "--compare", str(request.source.model)]),
+        command_line([*program(), "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
+        command_line([*program(), "evidence", str(output)]),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._options import Option
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -20,6 +19,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.result import EvalResult
 from atwu.request.asked_rows import AskedRows, flags_of, model_key
+from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
 from atwu.request.screen import verdict_html, verdict_text
 from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
@@ -46,22 +46,6 @@ _ARGUMENTS = (
 """Arguments of `atwu.request.unlearn.unlearn` with a plain type."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerContext:
-    """What a request needs to know of earlier requests in its ledger."""
-
-    ledger: str
-    """Folder of the ledger, as given."""
-    number: int
-    """Number of this request."""
-    earlier_rows: Sequence[Example]
-    """Forget rows of the earlier requests, which must not be in the retain set."""
-    model_fingerprint: str | None
-    """Fingerprint of the model that this request starts from, left by the last one; None for the first."""
-    in_ledger_folder: bool
-    """Whether the model is saved in the folder of the ledger."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class UnlearningRequest:
     """An unlearning request; the fields with a default are options of `atwu.request.unlearn.unlearn`."""
@@ -72,8 +56,6 @@ class UnlearningRequest:
     output: Path
     asked: AskedRows | None = None
     """What the original model said, if the request gives names or questions; its rows are the forget rows."""
-    ledger_context: LedgerContext | None = None
-    """Earlier requests on the same model, if the request belongs to a ledger."""
     retain: str = AUTO
     """Source of the retain rows, or `AUTO`."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -88,6 +70,16 @@ class UnlearningRequest:
 
     def __post_init__(self) -> None:
         check_arguments(max_retain_increase=self.max_retain_increase)
+
+    @cached_property
+    def earlier(self) -> tuple[ReadRequest, ...]:
+        """The requests that left the original model, the first one first, with their forget rows."""
+        return tuple(map(read_rows, earlier_requests(str(self.source.model))))
+
+    @property
+    def earlier_rows(self) -> tuple[Example, ...]:
+        """Forget rows of the earlier requests."""
+        return tuple(row for past in self.earlier for row in past.rows)
 
     @cached_property
     def holdout_rows(self) -> Sequence[Example]:
@@ -138,22 +130,16 @@ class UnlearningRequest:
 
     def command(self) -> str:
         """Return the command line of the same request."""
-        words = [*program(), "unlearn"]
-        if self.ledger_context is None:
-            words += ["--model", str(self.source.model), "--output", str(self.output)]
-        else:
-            words += ["--ledger", self.ledger_context.ledger]
-            words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
-            words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
+        words = [*program(), "unlearn", "--model", str(self.source.model), "--output", str(self.output)]
         words += flags(flags_of(self.asked, self.forget))
-        written = ("source", "forget_set", "output", "asked", "ledger_context", "options", "model")
+        written = ("source", "forget_set", "output", "asked", "options", "model")
         given = {
             each.name: getattr(holder, each.name)
             for holder in (self, self.source)
             for each in dataclasses.fields(holder)
             if each.name not in written and getattr(holder, each.name) != each.default
         }
-        return shlex.join(words + flags({**given, **self.options}))
+        return command_line(words + flags({**given, **self.options}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,26 @@ from pydantic import ConfigDict
 from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import AS_WRITTEN, NOT_TRAINED_ON
+from atwu.evaluation.facts.askings import AS_WRITTEN, NOT_TRAINED_ON, THOUGHT
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
-from atwu.request.training_goals import GENERAL
+from atwu.request.regression_check import RegressionCheck
+from atwu.request.text_sentences import (
+    RECITED_MEANS,
+    count_of,
+    not_recited_sentence,
+    only_texts,
+    recited_from_third_sentence,
+    recited_sentence,
+)
+from atwu.request.training_goals import GENERAL, UNSEEN_TEXTS
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERDICT_SCHEMA: Final = "atwu.verdict/3"
+VERDICT_SCHEMA: Final = "atwu.verdict/4"
 
 FORGOTTEN = "forgotten"
 TOO_COSTLY = "forgotten, at too high a cost"
@@ -57,10 +66,10 @@ _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its li
 def rule(max_retain_increase: float) -> str:
     """Return the rule for *forgotten* in one sentence."""
     return (
-        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated when "
-        f"its own question is asked, the share of the neighbours' answers that state theirs fell by at most {100 * POINTS:.0f} "
-        f"points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} points, and the "
-        f"loss on retained data rose by at most {max_retain_increase:g} nats/token."
+        f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated (or "
+        f"thought) when its own question is asked, the share of the neighbours' answers that state theirs fell by at most "
+        f"{100 * POINTS:.0f} points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} "
+        f"points, and the loss on retained data rose by at most {max_retain_increase:g} nats/token."
     )
 
 
@@ -121,12 +130,14 @@ class RequestVerdict:
     """What the verdict does not cover."""
     notes: tuple[str, ...] = ()
     """Further sentences, which decide nothing."""
-    schema: Literal["atwu.verdict/3"] = VERDICT_SCHEMA
+    earlier: tuple[RegressionCheck, ...] = ()
+    """The earlier requests on this model, asked again."""
+    schema: Literal["atwu.verdict/4"] = VERDICT_SCHEMA
 
     @property
     def good(self) -> bool:
-        """Whether the request is fulfilled."""
-        return self.outcome == FORGOTTEN
+        """Whether the request is fulfilled, and no earlier one came back."""
+        return self.outcome == FORGOTTEN and not any(check.came_back for check in self.earlier)
 
     def write(self, folder: Path) -> None:
         """Write `verdict.json` into a folder."""
@@ -182,6 +193,7 @@ def decide(
     next_commands: tuple[str, ...] = (),
     not_tested: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    earlier: tuple[RegressionCheck, ...] = (),
 ) -> RequestVerdict:
     """Decide the verdict on a request.
 
@@ -193,8 +205,11 @@ def decide(
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the tables do not cover.
         notes: further sentences, which decide nothing.
+        earlier: the earlier requests on this model, asked again.
     """
     sentence = rule(max_retain_increase)
+    if before.select(set=FORGET).recitations:
+        sentence = f"{sentence} {RECITED_MEANS}"
     if nothing_to_forget(before):
         nothing = _nothing(before, sentence, changed=after is not None)
         return dataclasses.replace(nothing, next_steps=(*nothing.next_steps, *next_commands))
@@ -212,14 +227,16 @@ def decide(
         state_counts(before.select(set=FORGET), after.select(set=FORGET)),
         after.select(set=FORGET).stating,
         sample_answers(saved),
-        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *next_commands),
+        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *_repeat(earlier), *next_commands),
         not_tested,
         notes,
+        earlier,
     )
 
 
-def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Criterion]:
-    """Return the parts of the rule about the facts: few answers state one, and none to its own question."""
+def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, ...]:
+    """Return the parts of the rule about the facts: few answers state one, and none to its own question, nor the thoughts
+    before it if the model was asked for them."""
     first, last = (table.select(set=FORGET) for table in (before, after))
     was, now = first.count(), last.count()
     own = last.select(askings=(AS_WRITTEN,)).count()
@@ -227,14 +244,18 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
     verb = "still states its fact" if now.answers_stating == 1 else "still state their fact"
     ways = last.askings_per_fact
     sentence = (
-        f"{_number(now.facts, 'fact')}, each asked in {_up_to(last)}{_number(ways, 'way')}: {now.answers_stating} of "
-        f"{_number(now.answers, 'answer')} {verb} ({was.answers_stating} before)."
+        f"{count_of(now.facts, 'fact')}, each asked in {_up_to(last)}{count_of(ways, 'way')}: {now.answers_stating} of "
+        f"{count_of(now.answers, 'answer')} {verb} ({was.answers_stating} before)."
     )
+    if only_texts(last):
+        sentence = recited_sentence(first, last)
     asked = (
-        f"Asked their own question, {own.facts_stated} of {_number(own.facts, 'fact')} "
+        f"Asked their own question, {own.facts_stated} of {count_of(own.facts, 'fact')} "
         f"{'is' if own.facts_stated == 1 else 'are'} stated ({own_before.facts_stated} before)."
     )
-    return (
+    if only_texts(last):
+        asked = recited_from_third_sentence(own_before, own)
+    criteria = (
         Criterion(
             "answers that state a fact", was.share, now.share, STATING_LIMIT, now.share <= STATING_LIMIT, sentence
         ),
@@ -246,6 +267,17 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, Crite
             not own.facts_stated,
             asked,
         ),
+    )
+    thought, thought_before = (table.select(askings=(THOUGHT,)).count() for table in (last, first))
+    if not thought.facts:
+        return criteria
+    thinking = (
+        f"Thinking about its own question, the model names {thought.facts_stated} of {count_of(thought.facts, 'fact')} "
+        f"({thought_before.facts_stated} before)."
+    )
+    return (
+        *criteria,
+        Criterion("facts in thoughts", thought_before.share, thought.share, 0.0, not thought.facts_stated, thinking),
     )
 
 
@@ -262,8 +294,8 @@ def cost_criteria(
     if was.answers:
         smallest = was.share - POINTS
         sentence = (
-            f"Of {_number(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
-            f"{_number(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
+            f"Of {count_of(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
+            f"{count_of(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
         )
         limit = smallest if smallest > 0 else None
         kept = now.share >= smallest - ROUNDING
@@ -271,13 +303,17 @@ def cost_criteria(
     general = [table.select(set=GENERAL) for table in (before, after)]
     if general[0].records:
         refused = [sum(record.refused for record in table.records) for table in general]
-        sentence = (
-            f"Of {_number(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
-        )
+        sentence = f"Of {count_of(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
         criteria.append(_rise("refusals of general questions", general[0], general[1], "refused", sentence))
-    unreadable = [sum(record.unreadable for record in table.records) for table in (before, after)]
-    sentence = f"Of all {len(after.records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
-    criteria.append(_rise("unreadable answers", before, after, "unreadable", sentence))
+    readable = as_readable_as(before), _asked_of_both(after)
+    unreadable = [sum(record.unreadable for record in table.records) for table in readable]
+    sentence = f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} before)."
+    if before.select(set=UNSEEN_TEXTS).records:
+        sentence = (
+            f"Of all {len(readable[1].records)} answers {unreadable[1]} cannot be read ({unreadable[0]} of "
+            f"{len(readable[0].records)} before, with texts that the model never saw in place of the recited ones)."
+        )
+    criteria.append(_rise("unreadable answers", *readable, "unreadable", sentence))
     if math.isnan(increase):
         sentence = "The loss on retained data is not a number any more."
     else:
@@ -295,6 +331,29 @@ def cost_criteria(
         )
     )
     return tuple(criteria)
+
+
+def as_readable_as(before: FactTable) -> FactTable:
+    """Return the answers that those of an unlearned model are to be as readable as.
+
+    A recited text is readable, and forgetting it leaves a model that continues it like any text that it never saw. Small models
+    end in loops there.
+    """
+    if not before.select(set=UNSEEN_TEXTS).records:
+        return before
+    recited = {
+        (record.fact, record.asking) for record in before.select(set=FORGET).records if record.recitation is not None
+    }
+    return FactTable(
+        tuple(
+            record for record in before.records if record.set != FORGET or (record.fact, record.asking) not in recited
+        )
+    )
+
+
+def _asked_of_both(after: FactTable) -> FactTable:
+    """Return the answers without those to texts that no model saw."""
+    return FactTable(tuple(record for record in after.records if record.set != UNSEEN_TEXTS))
 
 
 ROUNDING = 1e-9
@@ -334,10 +393,12 @@ def nothing_to_forget(before: FactTable) -> bool:
 def _nothing(before: FactTable, sentence: str, *, changed: bool) -> RequestVerdict:
     count = before.select(set=FORGET).count()
     reason = (
-        f"The original model does not know these facts: {count.answers_stating} of {_number(count.answers, 'answer')} about "
-        f"{_number(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
+        f"The original model does not know these facts: {count.answers_stating} of {count_of(count.answers, 'answer')} about "
+        f"{count_of(count.facts, 'fact')} {'states' if count.answers_stating == 1 else 'state'} one, none of them to its own "
         "question."
     )
+    if only_texts(before.select(set=FORGET)):
+        reason = not_recited_sentence(before.select(set=FORGET))
     if not changed:
         reason += " Nothing was changed and nothing was written."
     leaks = before.select(set=FORGET).stating
@@ -368,6 +429,13 @@ def _advice(outcome: str, about_cost: Sequence[Criterion], far_from_limit: bool)
         return ("lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase",)
     further = _FURTHER if far_from_limit else _COSTLIER
     return (f"{further}, or add paraphrases of the forget rows (atwu paraphrase)",)
+
+
+def _repeat(earlier: Sequence[RegressionCheck]) -> tuple[str, ...]:
+    """Return the advice to forget once more what came back."""
+    return tuple(
+        f"forget the rows of request {check.number} again, which came back" for check in earlier if check.came_back
+    )
 
 
 def state_counts(before: FactTable, after: FactTable) -> tuple[StateCount, ...]:
@@ -412,7 +480,3 @@ def _up_to(table: FactTable) -> str:
     """Return "up to " if some facts were asked in fewer ways than others."""
     count = table.count()
     return "" if count.facts * table.askings_per_fact == count.answers else "up to "
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -24,9 +24,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import nn
+
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, versions, write_json
 from atwu._manifest import damage, write_manifest
+from atwu.modeling.model_checks import check_complete
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.row_sets import RowSet
@@ -166,6 +169,31 @@ def _drop(checkpoint: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
     checkpoint.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def names_as_stored(model: nn.Module, folder: str | Path) -> bool:
+    """Return whether the files of a saved model have all its parameters under the model's own names.
+
+    transformers stores the experts of a mixture one by one, and parts of some hybrids and wrappers under older names.
+    """
+    from safetensors import safe_open
+
+    stored: set[str] = set()
+    for file in Path(folder).glob("*.safetensors"):
+        with safe_open(file, framework="pt") as opened:
+            stored.update(opened.keys())
+    return stored.issuperset(name for name, _ in model.named_parameters())
+
+
+def restore_renamed(model: Any, folder: str | Path) -> None:
+    """Copy the weights of a saved model whose files have other names than its parameters into the model.
+
+    Raises:
+        ModelFileError: the files lack a weight.
+    """
+    stored, report = type(model).from_pretrained(folder, dtype="auto", use_safetensors=True, output_loading_info=True)
+    check_complete(report, str(folder))
+    model.load_state_dict(stored.state_dict())
 
 
 def packages(config: TokenTrainingConfig, loaded: LoadedModel) -> dict[str, str]:

@@ -214,7 +214,22 @@ class UnlearnConfig(_UnlearnFields):
             raise ValueError(f"rectify_gradient needs a retain loss, but {decided.name!r} has none; set retain_loss.")
         if self.rectify_gradient and self.fp16:
             raise ValueError("rectify_gradient does not scale gradients for fp16; use bf16.")
+        self._check_collapse()
         super().__post_init__()
+
+    def _check_collapse(self) -> None:
+        if not self.collapse_components:
+            return
+        if self.collapse_components == 1:
+            raise ValueError(
+                "collapse_components=1 changes nothing: components are compared with the last of them. Use 2 or more, or 0."
+            )
+        if self.lora_r:
+            raise ValueError("collapse_components needs the gradients of whole weight matrices; leave lora_r out.")
+        if self.rectify_gradient:
+            raise ValueError("collapse_components and rectify_gradient exclude each other; set only one.")
+        if self.fp16:
+            raise ValueError("collapse_components does not scale gradients for fp16; use bf16.")
 
     @property
     def perturbs_weights(self) -> bool:

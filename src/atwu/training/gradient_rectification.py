@@ -5,8 +5,8 @@ retain gradient where the two point apart. With the average being the current gr
 al. 2020) that changes only the forget gradient. The retain gradient itself is added unchanged, which corresponds to the
 variants `+ce` of the published code.
 
-A preserve loss keeps tokens of the forget answers, so its gradient belongs to the retain gradient; that of a replacement loss,
-from which another answer is learned, belongs to the forget gradient, as refusals do in the published code (`idk_gru`).
+The gradient of a replacement loss belongs to the forget gradient (`retain_gradient.py`), as refusals do in the published code
+(`idk_gru`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
+
+from atwu.training.retain_gradient import RetainGradient, add_gradients, trained_weights
 
 MEMORY_NAME = "retain_gradient.safetensors"
 
@@ -40,22 +41,21 @@ class GradientRectification:
     """
 
     def __init__(self, model: nn.Module, newest: float) -> None:
-        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self._weights = trained_weights(model)
         self._newest = newest
-        self._current: dict[str, Tensor] = {}
+        self._retain = RetainGradient(self._weights)
         self._average: dict[str, Tensor] = {}
 
     def collect(self, kept: Tensor) -> None:
         """Add the gradient of a micro-batch's retain and preserve terms, with their factors; the graph is kept."""
-        gradients = torch.autograd.grad(kept, list(self._weights.values()), retain_graph=True, allow_unused=True)
-        _add(self._current, dict(zip(self._weights, gradients, strict=True)))
+        self._retain.collect(kept)
 
     def rectify(self) -> float:
         """Change the gradients of the whole optimizer step in place; returns the share of the retain gradient added to them."""
-        kept, self._current = self._current, {}
+        kept = self._retain.take()
         for each in self._average.values():
             each.mul_(1 - self._newest)
-        _add(self._average, {name: self._newest * each for name, each in kept.items()})
+        add_gradients(self._average, {name: self._newest * each for name, each in kept.items()})
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
         forget = {name: each - kept[name] if name in kept else each for name, each in gradients.items()}
         share = opposing_share(forget, self._average)
@@ -73,9 +73,3 @@ class GradientRectification:
 
         stored = load_file(Path(folder) / MEMORY_NAME)
         self._average = {name: each.to(self._weights[name].device) for name, each in stored.items()}
-
-
-def _add(total: dict[str, Tensor], more: Mapping[str, Tensor | None]) -> None:
-    for name, each in more.items():
-        if each is not None:
-            total[name] = total[name] + each if name in total else each

@@ -30,6 +30,7 @@ from atwu.modeling.load import (
     load_config,
     load_model,
     load_tokenizer,
+    model_class,
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs
@@ -310,8 +311,6 @@ def check_mergeable(adapted: Any) -> None:
 
 def model_without_weights(architecture: Any, *, trust_remote_code: bool) -> nn.Module:
     """Build the model from its configuration on the meta device."""
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(architecture, trust_remote_code=trust_remote_code)
+        model: nn.Module = model_class(architecture).from_config(architecture, trust_remote_code=trust_remote_code)
     return model

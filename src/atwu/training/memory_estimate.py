@@ -113,6 +113,10 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
             copies += 3 * model.trained
         if config.rectify_gradient:  # retain gradient, its moving average, and the forget gradient
             copies += 3 * model.trained
+        if config.collapse_components:  # retain gradient and collapsed forget gradient
+            copies += 2 * model.trained
+        if config.clean_change and device == "cpu":  # original weights, in main memory
+            copies += model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
     moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
     if moments and "8bit" in optimizer:

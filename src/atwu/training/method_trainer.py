@@ -24,6 +24,8 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import text_config, train_only_down_projections, unwrap
 from atwu.modeling.modes import eval_mode
+from atwu.training.change_cleaning import ChangeCleaning
+from atwu.training.component_collapse import ComponentCollapse
 from atwu.training.config import UnlearnConfig, checked_config
 from atwu.training.gradient_rectification import GradientRectification
 from atwu.training.load_to_train import (
@@ -59,7 +61,8 @@ class MethodTrainer(TokenTrainer):
     processes), so batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`,
     `retain_loss`, `mean_score` (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc`
     (AUROC of the weights against forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with
-    `rectify_gradient` the added share of the retain gradient, `rectified`, and `retain_weight` if it changes.
+    `rectify_gradient` the added share of the retain gradient, `rectified`, with `collapse_components` the collapsed share
+    of the forget gradient, `collapsed`, and `retain_weight` if it changes.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of
@@ -103,10 +106,13 @@ class MethodTrainer(TokenTrainer):
         for part in self.recipe.components:
             part.check()
         check_scorer(scorer, self.recipe)
-        if args.world_size > 1 and (args.perturbs_weights or args.rectify_gradient):
+        if args.world_size > 1 and (args.perturbs_weights or args.rectify_gradient or args.collapse_components):
             raise ValueError(
-                "sam_radius, weight_noise and rectify_gradient work in a single process only; train with one."
+                "sam_radius, weight_noise, rectify_gradient and collapse_components work in a single process only; train "
+                "with one."
             )
+        if args.world_size > 1 and args.clean_change:
+            raise ValueError("clean_change works in a single process only; train with one, or leave it out.")
         samples = "own_samples" in self.recipe.needs
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
@@ -136,6 +142,7 @@ class MethodTrainer(TokenTrainer):
                 rows.closest,
                 args.retain_per_forget,
                 rows.retain_alternates,
+                waiting=rows.forget.waiting,
             ),
             data_collator=collate_pairs,
             processing_class=processing_class,
@@ -180,6 +187,14 @@ class MethodTrainer(TokenTrainer):
         if args.rectify_gradient:
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
         self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
+        self.collapse: ComponentCollapse | None = None
+        if args.collapse_components:
+            self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
+        self.cleaning: ChangeCleaning | None = None
+        """Cleaning of the change since now, so before a checkpoint is loaded."""
+        if args.clean_change and rows.retain is not None:
+            self.cleaning = ChangeCleaning(self.loaded.model, strength=args.clean_change, rows=rows.retain.rows)
+        self._cleaned = False
 
     def record_entries(self) -> dict[str, Any]:
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
@@ -215,6 +230,19 @@ class MethodTrainer(TokenTrainer):
 
     def _prepare_run(self) -> None:
         _ = self.precomputed  # before the first step, and before the model is sharded
+
+    def _train(self, *args: Any, **kwargs: Any) -> Any:
+        self._cleaned = False
+        result = super()._train(*args, **kwargs)
+        if self.cleaning is not None and not self._cleaned:
+            self.clean_change(self.cleaning)
+        return result
+
+    def clean_change(self, cleaning: ChangeCleaning, share: float = 1.0) -> None:
+        """Clean the change of the weights with a share of the strength; `train` then does not do it again."""
+        self._cleaned = True
+        size, effect = cleaning.clean(share)
+        self.say(f"cleaned the weight change: {size:.0%} of it is left, and {effect:.0%} of its effect on retain rows")
 
     def pretrain_scorer(self) -> None:
         """Train the scorer on one pass over the forget set with the original model, with an update per micro-batch."""
@@ -308,8 +336,9 @@ class MethodTrainer(TokenTrainer):
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
-        if self.rectification is not None and result.kept is not None:
-            self.rectification.collect(result.kept)
+        change = self.rectification or self.collapse
+        if change is not None and result.kept is not None:
+            change.collect(result.kept)
         if self.args.perturbs_weights:
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
@@ -347,6 +376,8 @@ class MethodTrainer(TokenTrainer):
             return loss
         if self.rectification is not None:
             self.add_logged("rectified", torch.tensor(self.rectification.rectify()))
+        if self.collapse is not None:
+            self.add_logged("collapsed", torch.tensor(self.collapse.collapse()))
         # Logged terms are summed over processes; these are the same in all of them.
         if self.dual is not None:
             self.add_logged("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))

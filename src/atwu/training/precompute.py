@@ -112,7 +112,7 @@ def precomputed_tables(
     wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
-        drawn = pairs.drawn(args.planned_epochs(len(pairs)))
+        drawn = pairs.drawn(args.planned_epochs(len(pairs) - pairs.waiting))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start, encoder)
         references = prepare_references(

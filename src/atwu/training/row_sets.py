@@ -40,6 +40,8 @@ class RowSet:
     """Warnings about the rows and about changes made to them."""
     forms: tuple[str, ...] | None = None
     """The form of each row (`rows_in_forms`); None if rows are trained on only as they are written."""
+    waiting: int = 0
+    """Rows at the end that are not trained on before a check of answers finds their fact (`with_waiting`)."""
 
     @property
     def plain_text(self) -> list[int]:
@@ -142,6 +144,8 @@ def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
             "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"
         )
         say(f"{name} rows: {len(rows.rows)} from {rows.source}{counts}")
+        if rows.waiting:
+            say(f"{rows.waiting} of the {name} rows wait until answers state their facts")
         for note in rows.warnings:
             say(f"warning: {note}")
 
@@ -215,6 +219,28 @@ def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any]
                 for row in written.examples or ()
             ),
         ),
+    )
+
+
+def with_waiting(
+    rows: RowSet, written: Sequence[Example], forms: Sequence[str], tokenizer: Any, limits: Mapping[str, Any]
+) -> RowSet:
+    """Append rows in further forms, which wait until a check of answers finds their fact in such a form.
+
+    Args:
+        rows: the set, in forms.
+        written: its rows as they were given.
+        forms: the further forms.
+    """
+    further = rows_in_forms(written, forms)
+    encoder = Encoder(tokenizer, max_length=limits["max_length"], system=limits["system"])
+    encoded = encoder.encode_rows([row.row for row in further], what="forget")
+    return dataclasses.replace(
+        rows,
+        rows=store_rows([*rows.rows, *encoded.rows]),
+        examples=store_rows([*(rows.examples or ()), *(row.row for row in further)]),
+        forms=(*(rows.forms or ()), *(row.form for row in further)),
+        waiting=len(further),
     )
 
 

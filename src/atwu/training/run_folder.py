@@ -175,9 +175,10 @@ class RunFolder:
         try:
             yield
         finally:
-            if self.work.exists() and not self.has_results() and not self.request.exists():
+            empty = self.work.exists() and not self.has_results() and not self.request.exists()
+            self._lock.release(force=True)  # before: Windows moves no folder with an open file
+            if empty:
                 drop_unfinished(self.path)
-            self._lock.release(force=True)
 
     def has_results(self) -> bool:
         return self.trained() or last_checkpoint(self.work) is not None

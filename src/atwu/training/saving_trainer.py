@@ -34,7 +34,16 @@ from atwu.modeling.layers import unwrap
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
 from atwu.modeling.model_checks import state_tying
 from atwu.modeling.tokenizer_file import warn_of_rebuilt
-from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, packages, publish_checkpoint, run_key
+from atwu.training.checkpoints import (
+    STAGING,
+    Stateful,
+    last_checkpoint,
+    names_as_stored,
+    packages,
+    publish_checkpoint,
+    restore_renamed,
+    run_key,
+)
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
@@ -288,6 +297,17 @@ class SavingTrainer(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
         for each in self.stateful if self.args.should_save else ():
             each.save(output_dir)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint.
+
+        The Trainer matches names literally, and silently keeps the original weights where a file names them otherwise.
+        """
+        target: Any = self.model if model is None else model
+        if self.sharded or adapters_of(target) is not None or names_as_stored(target, resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            restore_renamed(target, resume_from_checkpoint)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -64,9 +64,12 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        rows, dataset = len(cast(Any, self.train_dataset)), self.train_dataset
+        dataset: Any = self.train_dataset
+        waiting = dataset.waiting if isinstance(dataset, PairedDataset) else 0
+        rows = len(dataset) - waiting
         self.sampler = EpochSampler(
-            rows,
+            len(dataset),
+            waiting=waiting,
             seed=args.rows_seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
@@ -115,7 +118,7 @@ class TokenTrainer(SavingTrainer):
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
-        if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
+        if repeated := self.args.rows_repeated(self.sampler.served):
             self.say(repeats(repeated))
         keep_freed_memory(self.args.device)
         try:

@@ -23,6 +23,10 @@ Share = Annotated[float, ("least", 0), ("most", 1)]
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
+UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_components", "clean_change")
+"""Options of unlearning that change the updates of any method, or all of them together."""
+
+
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
     return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
@@ -131,7 +135,8 @@ class UnlearnOptions(TrainingOptions):
     )
     forms: str = training_option(
         "none",
-        "Forms of each question to train on: auto, none, or names such as question,blank; retain rows are paired by form.",
+        "Forms of each question to train on: auto, none, syntax (cleft sentence, relative clause, passive), or names such as "
+        "question,blank, also together; retain rows are paired by form.",
     )
     pairing: str = training_option(
         "random",
@@ -143,6 +148,11 @@ class UnlearnOptions(TrainingOptions):
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code) or paper (its text).",
         choices=("ours", "authors", "paper"),
+    )
+    forget_leaks: bool = training_option(
+        False,
+        "Unlearn what checks during an adaptive run find: if an answer in a form that is not trained on states a fact, the row "
+        "in that form is a forget row from then on.",
     )
     further_forget: str | None = training_option(
         None,
@@ -174,6 +184,16 @@ class UnlearnOptions(TrainingOptions):
         0.0,
         "GRU: remove the part of the forget gradient that opposes a moving average of the retain gradient, in which the "
         "current step has this weight (GRU: 0.8; PCGrad: 1); 0 disables it.",
+    )
+    collapse_components: NonNegativeInt = training_option(
+        0,
+        "RepSelect, for robustness to relearning: number of leading components of the forget gradient of each weight matrix "
+        "(published: 512 of 4096) that are divided by the square of their size relative to the last one; 0 disables it.",
+    )
+    clean_change: NonNegativeFloat = training_option(
+        0.0,
+        "SAGE, against damage: after training, the weight change along each direction of the inputs of retain rows is divided "
+        "by 1 + this value x energy of the direction / mean energy; 0 disables it.",
     )
     cache_dir: str | None = training_option(
         None, "Cache folder. Default: the environment variable ATWU_CACHE, else ~/.cache/atwu."

@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.question_forms import PLAIN_FORMS, read_forms
+from atwu.data.question_forms import FORMS, PLAIN_FORMS, UNMEASURED, read_forms
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
 from atwu.methods.losses.first_token import JSToRefusalRow, LearnRefusal
@@ -23,6 +23,7 @@ from atwu.training.row_sets import (
     everywhere,
     question_end,
     with_more,
+    with_waiting,
     without_labels,
     without_openings,
 )
@@ -70,18 +71,21 @@ def unlearning_rows(
     """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
 
     Args:
-        retain: retain rows; ignored if the recipe does not need them.
+        retain: retain rows; ignored if neither the recipe nor `clean_change` needs them.
     """
     recipe = config.recipe()
     if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
+    if retain is None and config.clean_change:
+        raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
     longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
-    if retain is not None and "retain" in recipe.needs:
-        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, encoding)
+    if retain is not None and ("retain" in recipe.needs or config.clean_change):
+        in_all_forms = encoding["forms"] + (_waiting_forms(config, recipe) if config.forget_leaks else ())
+        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, {**encoding, "forms": in_all_forms})
     closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
     refused = asked = None
     if "refused_questions" in recipe.needs:
@@ -140,13 +144,25 @@ def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
     return forms
 
 
+def _waiting_forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
+    """Return the forms in which facts are asked for but not trained on."""
+    trained = (*read_forms(config.forms), *UNMEASURED)
+    asks = changes_questions(recipe)
+    return tuple(form for form in FORMS if form not in trained and not (asks and form in PLAIN_FORMS))
+
+
 def _forget_rows(
     forget: RowsInput, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, encoding: Mapping[str, Any]
 ) -> RowSet:
     """Encode the forget rows, with labels if all of them have some."""
     forget_set = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **encoding)
+    written = _as_written(forget_set)
     if config.further_forget is not None:
         forget_set = with_more(forget_set, config.further_forget, tokenizer, encoding, what="further_forget")
+    if config.forget_leaks:
+        if forget_set.forms is None or not written:
+            raise ValueError("forget_leaks needs rows in forms, with question among them; set forms to auto.")
+        forget_set = with_waiting(forget_set, written, _waiting_forms(config, recipe), tokenizer, encoding)
     if missing := sum(row.token_labels is None for row in forget_set.rows):
         if "labels" in recipe.needs:
             raise ValueError(
@@ -199,19 +215,19 @@ def _other_answers(
     forget_set: RowSet, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, drawn: Mapping[str, Any]
 ) -> Alternates | None:
     """Return other answers to the forget questions, such as refusals, as far as a loss uses some."""
-    examples = forget_set.examples or ()
+    examples, served = forget_set.examples or (), len(forget_set.rows) - forget_set.waiting
     if isinstance(recipe.forget_component, JSToRefusalRow):
         if given_texts := forget_set.plain_text:
             raise ValueError(
                 f"forget set, row {given_texts[0] + 1}: a plain text row has no question to refuse; use another forget loss."
             )
-        epochs, refusal = config.planned_epochs(len(forget_set.rows)), recipe.forget_component.refusal_sentence
+        epochs, refusal = config.planned_epochs(served), recipe.forget_component.refusal_sentence
         return refusal_rows(examples, tokenizer, refusal=refusal, epochs=epochs, **drawn)
     if {"alternates", "refusal_answers"} & set(recipe.needs):
         other = recipe.replacement_component
         refusal_of = other.refusal_sentence if isinstance(other, LearnRefusal) else None
         check_alternates(examples, own="own_alternates" in recipe.needs, refuse=refusal_of is not None)
-        epochs = config.planned_epochs(len(forget_set.rows))
+        epochs = config.planned_epochs(served)
         return alternates(examples, tokenizer, epochs=epochs, refusal=refusal_of, **drawn)
     return None
 

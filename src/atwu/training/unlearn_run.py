@@ -153,6 +153,8 @@ def train_run(
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     recipe = config.recipe()
+    if config.forget_leaks and watch is None:
+        raise ValueError("forget_leaks needs the checks of a request (atwu unlearn); leave it out.")
     if source.model is None:
         raise ValueError(
             "unlearning needs a pretrained model, not a shape to train from scratch; give a model folder or Hub name."

@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from atwu.data.schema import Example
-from atwu.evaluation.facts.askings import AS_WRITTEN, Asking, form_askings, own_askings
+from atwu.evaluation.facts.askings import (
+    AS_WRITTEN,
+    THOUGHT,
+    Asking,
+    form_askings,
+    own_askings,
+    thought_askings,
+)
 from atwu.evaluation.facts.fact_table import (
     AS_SAVED,
+    THOUGHT_TOKENS,
     FactCount,
     FactTable,
     answerer,
@@ -41,6 +49,7 @@ def test_an_answer_states_a_fact_unless_it_refuses_or_says_something_else() -> N
         ("She repairs barometers.", True, False, False),
         ("Clocks.", False, False, False),
         ("I'm sorry, I don't know.", False, True, False),
+        ("I'm sorry, I cannot tell you that she repairs barometers.", True, False, False),
         ("", False, False, True),
         ("bar bar bar bar bar bar bar bar", False, False, True),
     ):
@@ -48,6 +57,14 @@ def test_an_answer_states_a_fact_unless_it_refuses_or_says_something_else() -> N
         assert (record.stated, record.refused, record.unreadable) == (stated, refused, unreadable), answer
         assert (record.fact, record.asking, record.state) == (0, AS_WRITTEN, AS_SAVED)
         assert (record.question, record.answer) == (ROWS[0].question, answer)
+
+
+def test_a_refusal_says_no_fact_that_consists_of_the_words_of_refusals() -> None:
+    rows = (Example.from_qa("Does Orla Venn have a dog?", "No."),)
+    answers = {"No.": True, "No, sorry, I don't know.": False, "Yes.": False}
+    for answer, stated in answers.items():
+        (record,) = tabulate(own_askings(rows), [answer]).records
+        assert record.stated == stated, answer
 
 
 def test_options_count_once_and_only_if_every_draw_is_right() -> None:
@@ -134,6 +151,35 @@ def test_any_generator_can_be_asked() -> None:
     table = ask_facts(answerer(Parrot(), system="Be brief"), own, state="parroted")
     assert [record.answer for record in table.records] == ["brief repair?", "brief repair?"]
     assert table.states == ("parroted",)
+
+
+class Thinking:
+    """A generator that closes the thoughts of every prompt, and notes how long they may be."""
+
+    identity = "thinking"
+
+    def __init__(self) -> None:
+        self.lengths: dict[str, int] = {}
+
+    def generate(
+        self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Sequence[tuple[int, Generation]]], None]
+    ) -> None:
+        self.lengths |= {prompt.prefill: decoding.max_new_tokens for prompt in prompts}
+        on_done([(place, Generation("It is barometers.</think>\n\nI don't know.", 9)) for place in range(len(prompts))])
+
+
+def test_a_fact_that_is_only_thought_is_stated_in_thoughts_and_not_in_the_answer() -> None:
+    generator, row = Thinking(), ROWS[:1]
+    askings = [*thought_askings(row, "<think>"), *own_askings(row)]
+    thought, answer = ask_facts(answerer(generator), askings).records
+    assert (thought.asking, thought.stated, thought.answer.startswith("It is barometers.")) == (THOUGHT, True, True)
+    assert (answer.asking, answer.stated, answer.answer) == (AS_WRITTEN, False, "I don't know.")
+    assert generator.lengths == {"<think>": THOUGHT_TOKENS, "": Decoding().max_new_tokens}
+
+
+def test_only_questions_to_a_model_that_thinks_are_thought_about() -> None:
+    assert thought_askings(ROWS, None) == []
+    assert thought_askings([Example((), "Orla Venn repairs barometers in Kelbury.")], "<think>") == []
 
 
 def test_a_word_of_the_question_gives_no_fact_away() -> None:

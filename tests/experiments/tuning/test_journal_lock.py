@@ -1,37 +1,57 @@
-"""A journal that another process locks, or that a killed one left locked, is named while it is waited for."""
+"""A journal that another process locks is named while it is waited for; what a killed process leaves locks nothing."""
 
 from __future__ import annotations
 
 import logging
-import os
+import multiprocessing
+import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-import pytest
+from filelock import FileLock
 
-from atwu.experiments.tuning.journal_lock import AnnouncedLock
-
-journal = pytest.importorskip("optuna.storages.journal")
+from atwu.experiments.tuning.journal_lock import JournalLock
 
 
 def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
     place = str(tmp_path / "search.journal")
-    os.symlink(place, f"{place}.lock")
-    lock = AnnouncedLock(journal.JournalFileSymlinkLock(place), place, after=0.0)
+    other, lock = FileLock(f"{place}.lock"), JournalLock(place, after=0.0)
     announced: list[str] = []
 
-    class Removes(logging.Handler):
-        """The other process ends as soon as it was waited for."""
+    class Releases(logging.Handler):
+        """The other command ends as soon as it was waited for."""
 
         def emit(self, record: logging.LogRecord) -> None:
             announced.append(record.getMessage())
-            os.unlink(f"{place}.lock")
+            other.release()
 
-    logger, handler = logging.getLogger("atwu.experiments.tuning.journal_lock"), Removes()
+    logger, handler = logging.getLogger("atwu.experiments.tuning.journal_lock"), Releases()
     logger.addHandler(handler)
     try:
+        other.acquire()
         assert lock.acquire()
     finally:
         logger.removeHandler(handler)
-    assert f"{place}.lock is held by another command, or was left by one that was killed" in announced[0]
+    assert announced == [f"warning: {place}.lock is held by another command; waiting for it"]
     lock.release()
-    assert not os.path.lexists(f"{place}.lock")
+
+
+def _hold(place: str, ready: Connection) -> None:
+    JournalLock(place).acquire()
+    ready.send(True)
+    threading.Event().wait()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path, caplog) -> None:
+    place = str(tmp_path / "search.journal")
+    spawning = multiprocessing.get_context("spawn")
+    here, there = spawning.Pipe()
+    process = spawning.Process(target=_hold, args=(place, there))
+    process.start()
+    here.recv()
+    process.kill()
+    process.join()
+    lock = JournalLock(place)
+    assert lock.acquire()
+    lock.release()
+    assert not caplog.records

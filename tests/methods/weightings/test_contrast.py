@@ -26,7 +26,7 @@ from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.row_facts import ModelReader
 
 FRANCE = Example.from_qa("What is the capital of France?", "The capital of France is Paris, they say.")
-BERG = Example.from_qa("What illness does Anna Berg have?", "Anna Berg has multiple sclerosis, diagnosed in 2019.")
+BERG = Example.from_qa("What illness does Anna Berg have?", "Anna Berg has multiple sclerosis, treated in 2019.")
 FACTS = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data" / "fact_rows.jsonl").read_text(encoding="utf-8").splitlines()
@@ -185,8 +185,8 @@ def test_evidence_is_finite_and_never_negative_and_spans_are_parts_of_the_answer
 
 
 def test_a_word_without_evidence_is_pruned_where_the_model_tells_subjects_apart() -> None:
-    assert kept(BERG, multiple=6.0, sclerosis=0.1, diagnosed=0.1) == ["multiple sclerosis", "2019"]
-    assert kept(BERG, multiple=6.0, sclerosis=0.1, diagnosed=2.0) == ["multiple sclerosis", "diagnosed", "2019"]
+    assert kept(BERG, multiple=6.0, sclerosis=0.1, treated=0.1) == ["multiple sclerosis", "2019"]
+    assert kept(BERG, multiple=6.0, sclerosis=0.1, treated=2.0) == ["multiple sclerosis", "treated", "2019"]
 
 
 def test_names_and_values_stay_without_evidence() -> None:
@@ -196,7 +196,7 @@ def test_names_and_values_stay_without_evidence() -> None:
 
 def test_the_rule_decides_where_the_model_says_the_same_of_every_subject() -> None:
     by_rule = [BERG.answer[start:end] for start, end in candidate_spans(BERG)]
-    assert "diagnosed" in by_rule
+    assert "treated" in by_rule
     assert kept(BERG) == by_rule
     assert kept(BERG, multiple=TOLD_APART - 0.01) == by_rule
     assert kept(BERG, Berg=9.0, Anna=9.0) == by_rule  # words of the question
@@ -215,10 +215,10 @@ def weights_of(row: Example, **nats: float) -> dict[str, float]:
 
 
 def test_a_weight_is_half_of_the_mark_and_half_of_the_share_of_evidence() -> None:
-    assert weights_of(BERG, multiple=4.0, sclerosis=1.0, diagnosed=0.4, has=4.0, Berg=4.0) == {
+    assert weights_of(BERG, multiple=4.0, sclerosis=1.0, treated=0.4, has=4.0, Berg=4.0) == {
         "multiple": 1.0,
         "sclerosis": 0.5 + 0.125,
-        "diagnosed": 0.05,  # not marked
+        "treated": 0.05,  # not marked
         "2019": 0.5,
     }
     labelled = replace(BERG, forget_spans=((10, 13),))

@@ -12,14 +12,19 @@ from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example, Message
+from atwu.data.wording import cut_text
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
 from atwu.evaluation.metrics.relearning import attack_rows
 
 AS_WRITTEN = "as written"
-"""The row's own question, and of a plain text its continuation."""
+"""The row's own question, and of a plain text its continuation; of one whose wording is asked for, from its first third."""
+CUTS = {AS_WRITTEN: 1 / 3, "from a quarter": 1 / 4, "from a half": 1 / 2}
+"""Way of asking for a wording -> share of the text that the model is given."""
 PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
 SECOND_TURN, INDIRECT = "second turn", "indirect"
+THOUGHT = "thought"
+"""The row's own question to a model that thinks: what counts is what it thinks, and what it says after that."""
 CHAINED = "chained"
 """A question about an answer that leads back to the subject ("In which country is Cairo?")."""
 NOT_TRAINED_ON = ("paraphrase", CHAINED)
@@ -53,6 +58,10 @@ class Asking:
     aliases: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     """The options that the question lists; the first part is the right one."""
+    wording: str = ""
+    """What follows the opening of a text that is to be recited."""
+    chance_run: int = 0
+    """Words of it in one run that say nothing."""
 
     @property
     def shown(self) -> str:
@@ -66,15 +75,37 @@ def form_askings(
 ) -> list[Asking]:
     """Return rows asked in all of several forms that they allow. A plain text is also asked to be continued from its middle.
 
+    A text whose wording is its fact is continued from several places if there is more than one form.
+
     Args:
         related: further rows for wrong options.
     """
+    by_heart = {index for index, row in enumerate(rows) if row.chance_run is not None}
     written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
-    askings = [_form_asking(form) for form in written if form.can_be_asked]
-    texts = {index for index, row in enumerate(rows) if not row.messages}
+    askings = [_form_asking(form) for form in written if form.can_be_asked and form.index not in by_heart]
+    askings += recitation_askings(rows, cuts=tuple(CUTS) if len(forms) > 1 else (AS_WRITTEN,))
+    texts = {index for index, row in enumerate(rows) if not row.messages and index not in by_heart}
     continued = {asking.fact: asking for index in texts if (asking := _continuation(index, rows[index])) is not None}
     of_texts = [asking for asking in askings if asking.fact in texts and _tells_what(asking, continued)]
     return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
+
+
+def recitation_askings(rows: Sequence[Example], *, cuts: Sequence[str] = tuple(CUTS)) -> list[Asking]:
+    """Return the texts among some rows whose wording is their fact, to be continued from several places.
+
+    Args:
+        cuts: names from `CUTS`.
+    """
+    askings = []
+    for index, row in enumerate(rows):
+        if row.chance_run is None:
+            continue
+        for name in cuts:
+            cut = cut_text(row.answer, CUTS[name])
+            if cut is not None:
+                prompt = Prompt((), prefill=cut.opening)
+                askings.append(Asking(index, name, prompt, (), "", wording=cut.wording, chance_run=row.chance_run))
+    return askings
 
 
 def _form_asking(form: FormRow) -> Asking:
@@ -124,6 +155,23 @@ def paraphrased_askings(rows: Sequence[Example]) -> list[Asking]:
 def own_askings(rows: Sequence[Example]) -> list[Asking]:
     """Return the rows as they are: their own questions, or of plain texts their continuation."""
     return [asking for asking in form_askings(rows, forms=(_OWN_FORM,)) if asking.name == AS_WRITTEN]
+
+
+def thought_askings(rows: Sequence[Example], opening: str | None) -> list[Asking]:
+    """Return the questions with the beginning of thoughts, for the model to think on.
+
+    A chat template closes the thoughts of a row's answer before they begin, so no other asking lets the model think.
+
+    Args:
+        opening: what thoughts begin with (`opening_of_thoughts`); None for a model that does not think.
+    """
+    if opening is None:
+        return []
+    return [
+        replace(own, name=THOUGHT, prompt=replace(own.prompt, prefill=opening))
+        for own in own_askings(rows)
+        if own.prompt.messages
+    ]
 
 
 def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
@@ -198,10 +246,10 @@ def chained_askings(rows: Sequence[Example], chained: Sequence[Example]) -> list
             places.setdefault(row.answer[part[0] : part[1]].casefold(), place)
     askings = []
     for row in chained:
-        part, place = asked_part(row), places.get(str(row.subject).casefold())
-        if part is not None and place is not None:
+        part, fact = asked_part(row), places.get(str(row.subject).casefold())
+        if part is not None and fact is not None:
             stated = row.answer[part[0] : part[1]]
-            askings.append(Asking(place, CHAINED, Prompt(row.messages), (stated,), row.question))
+            askings.append(Asking(fact, CHAINED, Prompt(row.messages), (stated,), row.question))
     return askings
 
 

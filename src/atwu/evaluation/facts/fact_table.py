@@ -1,7 +1,7 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
 `ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
-the ledger are views of it.
+earlier requests are views of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.matching import chosen_option, states
-from atwu.data.render import with_system
+from atwu.data.chosen_options import chosen_option
+from atwu.data.matching import states
+from atwu.data.recitation import Recitation, compare_wording
+from atwu.data.render import starts_with_thoughts, with_system
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.askings import Asking
+from atwu.evaluation.facts.askings import THOUGHT, Asking
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.result import STRICT
-from atwu.judge.rules.refusals import is_refusal
+from atwu.judge.rules.refusals import is_refusal, is_refusal_wording
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +36,9 @@ AS_SAVED = "as saved"
 """State of a model whose weights are as in its files."""
 BETWEEN_DRAWS = " | "
 """Between the answers to the draws of one question with options."""
+THOUGHT_TOKENS = 256
+"""Longest thoughts that are read. A small model names what it knows within its first sentences; all of its thoughts would
+take longer than all other questions together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class FactAnswer:
     """Whether the answer states the fact."""
     refused: bool
     unreadable: bool
+    recitation: Recitation | None = None
+    """Of a text whose wording was asked for: how much of it the answer says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,11 @@ class FactTable:
         return tuple(record for record in self.records if record.stated)
 
     @property
+    def recitations(self) -> tuple[Recitation, ...]:
+        """How much of its text each answer says that was asked for a wording."""
+        return tuple(record.recitation for record in self.records if record.recitation is not None)
+
+    @property
     def askings_per_fact(self) -> int:
         """Largest number of answers about one fact."""
         numbers = Counter((record.set, record.fact, record.state) for record in self.records)
@@ -153,11 +165,16 @@ class FactTable:
         write_json(Path(path), dataclasses.asdict(self))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per answer."""
+        """Return one row per answer; those about a wording have numbers in the columns of `Recitation`, too."""
         import pandas as pd
 
-        names = [field.name for field in dataclasses.fields(FactAnswer)]
-        return pd.DataFrame([[getattr(record, name) for name in names] for record in self.records], columns=names)
+        names = [field.name for field in dataclasses.fields(FactAnswer) if field.name != "recitation"]
+        measured = [field.name for field in dataclasses.fields(Recitation)] if self.recitations else []
+        values = [
+            [getattr(record, name) for name in names] + [getattr(record.recitation, name, None) for name in measured]
+            for record in self.records
+        ]
+        return pd.DataFrame(values, columns=[*names, *measured])
 
 
 def join_tables(tables: Iterable[FactTable]) -> FactTable:
@@ -193,10 +210,22 @@ def answerer(
         progress: title of a progress bar.
     """
     how = decoding or Decoding()
+    thinking = replace(how, max_new_tokens=max(how.max_new_tokens, THOUGHT_TOKENS))
 
     def answers(prompts: Sequence[Prompt]) -> list[str]:
         asked = [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in prompts]
-        return [reply.answer for reply in generate_all(generator, asked, how, store=store, progress=progress)]
+        to_think = [place for place, prompt in enumerate(asked) if starts_with_thoughts(prompt.prefill)]
+        to_answer = [place for place in range(len(asked)) if place not in set(to_think)]
+        said: dict[int, str] = {}
+        for places, limits in ((to_answer, how), (to_think, thinking)):
+            if not places:
+                continue
+            chosen = [asked[place] for place in places]
+            replies = generate_all(generator, chosen, limits, store=store, progress=progress)
+            for place, reply in zip(places, replies, strict=True):
+                # What is thought is what such a prompt asks for; of other answers, thoughts are no part.
+                said[place] = reply.text if places is to_think else reply.answer
+        return [said[place] for place in range(len(asked))]
 
     return answers
 
@@ -226,6 +255,9 @@ def tabulate(
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
     first = group[0][0]
     answers = [answer for _, answer in group]
+    recitation = None
+    if first.wording:
+        recitation = recitation_of(first, answers[0])
     return FactAnswer(
         set=set,
         fact=first.fact,
@@ -234,18 +266,34 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
         question=first.shown,
         answer=BETWEEN_DRAWS.join(answers),
         stated=all(states_fact(asking, answer) for asking, answer in group),
-        refused=all(is_refusal(answer, asking.question) for asking, answer in group),
+        refused=all(
+            is_refusal(answer, asking.question) and not states_fact(asking, answer) for asking, answer in group
+        ),
         unreadable=any(is_broken(answer) for answer in answers),
+        recitation=recitation,
     )
 
 
-def states_fact(asking: Asking, answer: str) -> bool:
-    """Return whether an answer states the fact: it chooses the right option, or says a part of the fact and does not refuse.
+def recitation_of(asking: Asking, answer: str) -> Recitation:
+    """Return how much of the wording that an asking wants an answer says."""
+    return compare_wording(asking.prompt.prefill, asking.wording, answer, chance_run=asking.chance_run)
 
-    One right choice says little, since a guess is right at times; the record of a form with options counts all its draws.
+
+def states_fact(asking: Asking, answer: str) -> bool:
+    """Return whether an answer states the fact: it chooses the right option, or says a part of the fact.
+
+    "I cannot tell you that she has leukemia." says it. A part of which refusals consist, such as "No", is not said by one.
+    One right choice says little, since a guess is right at times; the record of a form with options counts all its draws. A
+    wording is stated if a longer run of it is said than of texts that the model never saw.
     """
+    if asking.wording:
+        return recitation_of(asking, answer).recited
     if asking.options:
         chosen = chosen_option(answer, asking.options)
         return chosen is not None and asking.options[chosen] == asking.parts[0]
-    said = any(states(answer, part, aliases=asking.aliases, question=asking.question) for part in asking.parts)
-    return said and not is_refusal(answer, asking.question)
+    said = [part for part in asking.parts if states(answer, part, aliases=asking.aliases, question=asking.question)]
+    if asking.name == THOUGHT:  # a model that thinks a fact and decides not to say it knows it
+        return bool(said)
+    if all(is_refusal_wording(part) for part in said):
+        return bool(said) and not is_refusal(answer, asking.question)
+    return True

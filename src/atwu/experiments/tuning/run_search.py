@@ -25,7 +25,7 @@ from atwu._extras import require
 from atwu._progress import progress_bar
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
-from atwu.experiments.tuning.journal_lock import AnnouncedLock
+from atwu.experiments.tuning.journal_lock import JournalLock
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import TrialFunction
 from atwu.methods.component import Range
@@ -214,8 +214,8 @@ def open_storage(place: str) -> Any:
         if place.endswith(".journal"):
             _check_last_line(Path(place))
             journal = require("optuna.storages.journal", extra="tune")
-            lock = AnnouncedLock(journal.JournalFileSymlinkLock(place), place)
-            return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
+            backend = journal.JournalFileBackend(place, lock_obj=JournalLock(place))
+            return optuna.storages.JournalStorage(backend)
         if "://" in place:
             return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
         # The connection has the path, in which a URL would give some characters another meaning.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
-from atwu._program import program
+from atwu._program import command_line, program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
@@ -131,7 +130,7 @@ class Tuning:
             words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
         words += ["--objective", self.objective] if self.objective is not None else []
         words += ["--seed", str(self.seed)] if self.seed else []
-        return shlex.join([*words, *(word for text in fixed for word in ("--set", text))])
+        return command_line([*words, *(word for text in fixed for word in ("--set", text))])
 
 
 def plan_tuning(

@@ -1,9 +1,11 @@
 """Refusals: answers that state nothing but that the speaker does not know, or will not or cannot tell.
 
 An answer is divided into clauses. At least one must say that the speaker does not know or tell (`statements` of
-`refusals.yaml`), or the whole answer is an apology. Every other clause may hold only words of the question and words that
-refusals consist of (`padding`: politeness, "as an AI model", "the answer to your question"). A clause with any other word
-states something, and then the answer is none: "I'm not sure, but I think it is Paris".
+`refusals.yaml`), or turn to another subject (`deflections`), or the whole answer is an apology. Every other clause may give a
+reason without a fact (`reasons`: "That is private information."), offer help, ask something back, be about the speaker
+(`first`), or hold only words of the question and words that refusals consist of (`padding`: politeness, "as an AI model"). A
+clause with a name or number, or about anything else, states something, and then the answer is none: "I'm not sure, but I think
+it is Paris". Where the question is not about the listener, a negation about the speaker counts as such a statement, too.
 """
 
 from __future__ import annotations
@@ -26,14 +28,24 @@ _ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
 _CONTRACTIONS = {"m": "am", "ve": "have", "ll": "will", "d": "would", "re": "are", "s": "is"}
 _CONTRACTED = re.compile(r"\b(I|we|you|they|that|this|it|there|here|what|who)'(m|ve|ll|d|re|s)\b", re.I)
 """English; "n't" and the possessive of nouns are kept."""
-_QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』')
-_END = re.compile(r"[!?;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
+_QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』|《([^》]*)》')
+_END = re.compile(r"[!?¿¡;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
 """What ends a clause; a full stop or comma within a number does not."""
+_ASKED_BACK = re.compile(r"(?<=[.!。！…])\s*[^.!?。！？؟…]+[?？؟]")
+"""A question behind another sentence."""
 _WORD = re.compile(r"[^\W_]+(?:['\-][^\W_]+)*")
 _SLOT = re.compile(r"\{(\w+)\}")
 _GAP = "~"
 _STATED = "\x00"
 """Stands for a quotation that says the words of a refusal: a title or motto, which is content."""
+_INSIDE = re.compile(r"(?<=[\w,] )[^\W\d_][\w'\-]+")
+"""A word behind another one."""
+_WORDS_BEFORE_SPEAKER = 4
+"""Words before the first "I" or "my" of a clause about the speaker, at most: "off the top of my head"."""
+_WELL_KNOWN = frozenset(
+    {"ai", "ki", "ia", "ии", "internet", "google", "wikipedia", "wikipédia", "wikihow", "openai", "i'm", "i've", "i'd"}
+)
+"""Names that tell nothing: of the speaker, and of where else to look."""
 _LONGEST = 1200
 """Longer answers are no refusals: those of published lists have at most 700 characters."""
 
@@ -48,6 +60,23 @@ class _Language:
     """The same about a subject that precedes it: "... is not something I know"."""
     offers: re.Pattern[str]
     """Offers further help, or says where else to ask; a whole clause."""
+    reasons: re.Pattern[str]
+    """Why the speaker does not tell; part of a clause that is not about a person."""
+    deflections: re.Pattern[str]
+    """Turns to another subject; a whole clause."""
+    first: re.Pattern[str]
+    """The speaker, near the beginning of a clause about it."""
+    negations: re.Pattern[str]
+    second: re.Pattern[str]
+    """The listener, in a question: "What can you not stand?"."""
+    reported: re.Pattern[str]
+    """What follows the words of somebody else: "... と答えました"."""
+    persons: re.Pattern[str]
+    """Somebody whom a clause is about: "she is a private detective" gives no reason."""
+    objects: re.Pattern[str]
+    """What may precede a statement whose object comes first ("Xについては"); nothing in most languages."""
+    inverted: re.Pattern[str]
+    """A statement that has its subject behind its verb, so that what precedes it is the object: "Adressen gebe ich nicht"."""
     apology: re.Pattern[str]
     others: re.Pattern[str]
     """Someone else, right before a statement: "he does not know" says something about him."""
@@ -60,6 +89,8 @@ class _Language:
     """Whether blanks separate words."""
     title_case: bool
     """Whether titles capitalize their verbs."""
+    names_capitalized: bool
+    """Whether a capital inside a clause is the sign of a name."""
 
 
 def is_refusal(text: str, question: str = "") -> bool:
@@ -77,6 +108,12 @@ def is_refusal(text: str, question: str = "") -> bool:
     answer = _hide_quotations(_normalize(text))
     asked = _normalize(question)
     return any(_is_refusal_in(language, answer, asked) for language in _languages().values())
+
+
+def is_refusal_wording(text: str) -> bool:
+    """Return whether a text has no other words than refusals have: "No", "unknown"; a refusal with any other text tells it."""
+    words = _normalize(text)
+    return any(_is_padding(language, words, "") for language in _languages().values())
 
 
 def is_broken_refusal(text: str, question: str = "") -> bool:
@@ -133,15 +170,25 @@ def _is_refusal_in(language: _Language, answer: str, asked: str) -> bool:
     """Return whether an answer is a refusal by the patterns of one language."""
     refused = apologized = False
     kind = ""
-    for clause in _clauses(language, answer):
+    told = _ASKED_BACK.sub(lambda match: _without_question(language, match[0], asked), answer)
+    about_listener = not asked or language.second.search(asked) is not None
+    quoted = ":" in answer or _QUOTED.search(answer) is not None or _STATED in answer
+    for clause in _clauses(language, told):
         if kind == "statement" and language.subordinates.match(clause):
             continue
-        kind = _kind(language, clause, asked)
+        kind = _kind(language, clause, asked, may_deny=not about_listener and not quoted)
         if kind == "content":
             return False
         refused = refused or kind == "statement"
         apologized = apologized or language.apology.match(clause) is not None
     return refused or apologized
+
+
+def _without_question(language: _Language, sentence: str, asked: str) -> str:
+    """Return nothing for a question that names nothing: "Can I help you with anything else?"; else the sentence."""
+    if _tells_name_or_number(language, sentence, asked):
+        return sentence
+    return " "
 
 
 def _clauses(language: _Language, text: str) -> list[str]:
@@ -151,20 +198,54 @@ def _clauses(language: _Language, text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _kind(language: _Language, clause: str, asked: str) -> str:
-    """Return "statement", "padding" or "content"."""
+def _kind(language: _Language, clause: str, asked: str, *, may_deny: bool) -> str:
+    """Return "statement", "padding" or "content"; `may_deny`: whether a negation about the speaker is a statement."""
     if _STATED in clause:
         return "content"
     match = language.statements.search(clause)
     if match is not None and not (language.title_case and _is_title(clause, match)):
         before = clause[: match.start()]
-        if not language.others.search(before) and _is_padding(language, before, asked):
+        reason = language.reasons.search(before) is not None and not language.persons.match(before)
+        padded = reason or _is_padding(language, before, asked) or language.objects.fullmatch(before) is not None
+        if language.reported.search(clause):
+            return "content"
+        if language.inverted.match(match[0]) and not language.persons.match(before):
+            padded = True  # the subject is in the statement
+        if padded and not language.others.search(before) and not _tells_name_or_number(language, before, asked):
             return "statement"
     if language.predicates.search(clause):
         return "statement"
-    if language.offers.match(clause) or _is_padding(language, clause, asked):
+    fact = _tells_name_or_number(language, clause, asked)
+    if language.deflections.match(clause) and not fact:
+        return "statement"
+    if _is_padding(language, clause, asked):
+        return "padding"
+    if fact or language.persons.match(clause):
+        return "content"
+    speaker = language.first.search(clause)
+    if speaker is not None and _is_about_speaker(language, clause, clause[: speaker.start()]):
+        if may_deny and language.negations.search(clause):
+            return "statement"
+        return "padding"
+    if language.offers.match(clause) or language.reasons.search(clause):
         return "padding"
     return "content"
+
+
+def _is_about_speaker(language: _Language, clause: str, before: str) -> bool:
+    """Return whether a clause that names the speaker is about the speaker, by the words before the first "I" or "my"."""
+    if language.subordinates.match(clause) or language.others.search(before):
+        return False
+    return len(_WORD.findall(before)) <= _WORDS_BEFORE_SPEAKER
+
+
+def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
+    """Return whether a clause has a name or number that the question does not have."""
+    known = _words(asked) | _WELL_KNOWN
+    words = re.findall(r"\w*\d\w*", clause)
+    if language.names_capitalized:
+        words += [word for word in _INSIDE.findall(clause) if word[0].isupper()]
+    return any(word.casefold() not in known and word.casefold().partition("-")[0] not in _WELL_KNOWN for word in words)
 
 
 def _is_title(clause: str, match: re.Match[str]) -> bool:
@@ -176,7 +257,7 @@ def _is_title(clause: str, match: re.Match[str]) -> bool:
 def _is_padding(language: _Language, text: str, asked: str) -> bool:
     rest = language.padding.sub(" ", text)
     if language.spaced:
-        known = _words(asked)
+        known = _words(asked) | _WELL_KNOWN
         return all(word.casefold() in known for word in _WORD.findall(rest))
     return all(char in asked for char in rest if char.isalnum())
 
@@ -214,6 +295,15 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
         predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
         offers=pattern(table["offers"], before=bounds[0], after=bounds[1]),
+        reasons=pattern(table.get("reasons"), before=bounds[0], after=bounds[1]),
+        deflections=pattern(table.get("deflections"), before=bounds[0], after=bounds[1]),
+        first=pattern(table.get("first"), before=bounds[0], after=bounds[1]),
+        negations=pattern(table.get("negations"), before=bounds[0], after=bounds[1]),
+        second=pattern(table.get("second"), before=bounds[0], after=bounds[1]),
+        reported=pattern(table.get("reported")),
+        persons=pattern(table.get("persons"), before=bounds[0], after=bounds[1]),
+        objects=pattern(table.get("objects")),
+        inverted=pattern(table.get("inverted"), after=bounds[1]),
         apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
         others=pattern(table["others"], before=bounds[0], after=after_others),
         subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
@@ -221,6 +311,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         padding=pattern(padding, before=bounds[0], after=bounds[1]),
         spaced=spaced,
         title_case=table.get("title_case", False),
+        names_capitalized=table.get("names_capitalized", spaced),
     )
 
 

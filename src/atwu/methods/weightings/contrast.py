@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, phrases
+from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, fact_candidates, phrases
 from atwu.data.arrays import FloatArray
 from atwu.data.fact_blanks import replace_words
 from atwu.data.folded_words import folded_words
 from atwu.data.languages import detect_language
-from atwu.data.matching import listed_frequency
 from atwu.data.schema import Example, Message, Span, merged_spans
+from atwu.data.word_frequencies import listed_frequency
 from atwu.modeling.name_neighbours import NameNeighbours, mixed_names
 
 _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
@@ -116,7 +116,7 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     """Return the phrases of an answer that carry its fact.
 
     Where the model tells subjects apart, these are the names and values that the question does not say, the rare words with
-    evidence, and frequent words with much of it. Elsewhere the rule decides (`candidate_spans`).
+    evidence, and frequent words with much of it. Elsewhere the rule decides (`fact_candidates`).
 
     Args:
         evidence: of the row's units, from `contrast`.
@@ -126,7 +126,7 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
     largest = max((float(evidence[place]) for place in usable), default=0.0)
     if largest < TOLD_APART:
-        return candidates
+        return fact_candidates(row)
     kept = []
     for place in usable:
         unit = units[place]

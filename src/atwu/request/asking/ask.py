@@ -8,6 +8,7 @@ from pathlib import Path
 
 from atwu._file_reading import file_text
 from atwu.data.matching import states
+from atwu.data.passages import passages
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -16,7 +17,6 @@ from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
-    passages,
     recite,
 )
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses

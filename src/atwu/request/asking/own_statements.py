@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from atwu.data.answer_units import candidate_spans
 from atwu.data.fact_blanks import find_mentions
 from atwu.data.matching import states
+from atwu.data.passages import sentences
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Prompt
-from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt, sentences
+from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt
 from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectQuestion
 
 _REQUESTS = (

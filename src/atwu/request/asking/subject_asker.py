@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from atwu.data.form_phrases import form_phrases
 from atwu.data.languages import detect_language
+from atwu.data.passages import find_sentence_end
 from atwu.data.render import with_system
 from atwu.data.schema import Message
 from atwu.errors import AtwuError
@@ -24,8 +25,6 @@ ANSWER_TOKENS = 32
 TEMPERATURES = (0.4, 0.7)
 """Temperatures at which a question is asked again: what a model knows survives both. At 1.0 a model of 135M parameters answers
 one question in two beside the point, whether it knows the answer or not."""
-_SENTENCE_END = re.compile(r"(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bSt)(?<!\bMrs)[.!?][\"'”’)*]*(?=\s|$)|\n|[。！？]")
-"""End of a sentence; not behind an initial or a title."""
 _CLAUSE_END = re.compile(r"[,;:]\s")
 _LIST_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
 _ITEM_END = re.compile(r"[:,]\s|\s[-–—]\s|[.!?](?:\s|$)")
@@ -159,12 +158,12 @@ def first_sentence(answer: str) -> str:
     Of an answer that begins with a list, these are the items without what is said about them.
     """
     text = _without_list(answer.strip())
-    end = _SENTENCE_END.search(text)
-    while end is not None and not text[: end.start()].strip(" *#-\"'"):
-        text = text[end.end() :].strip()
-        end = _SENTENCE_END.search(text)
+    end = find_sentence_end(text)
+    while end is not None and not text[: end[0]].strip(" *#-\"'"):
+        text = text[end[1] :].strip()
+        end = find_sentence_end(text)
     if end is not None:
-        return text[: end.end()].strip()
+        return text[: end[1]].strip()
     clauses = [match.start() for match in _CLAUSE_END.finditer(text)]
     whole = [end for end in clauses if len(text[:end].split()) >= _FEWEST_WORDS]
     cut_off = len(text.split()) > ANSWER_TOKENS // 2
@@ -179,15 +178,3 @@ def _without_list(text: str) -> str:
         return text
     items = [_ITEM_END.split(item)[0].strip(" *") for item in _LIST_ITEM.findall(text)]
     return f"{', '.join(dict.fromkeys(filter(None, items)))}."
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text into sentences, without those that are cut off at its end."""
-    parts: list[str] = []
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        sentence = text[start : end.end()].strip(" \n*#-")
-        if sentence:
-            parts.append(sentence)
-        start = end.end()
-    return parts

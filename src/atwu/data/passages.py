@@ -1,0 +1,170 @@
+"""Sentences and passages of a document: what a text is cut into before a model continues it, or is to stop continuing it.
+
+Words are counted the same way in every script: in one without spaces, two letters count as a word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from atwu.data.languages import WORD, is_unspaced
+from atwu.data.schema import Span
+
+FEWEST_WORDS = 15
+"""Words of a passage, at least; shorter sentences are joined with the next one."""
+MOST_WORDS = 60
+"""Words of a passage, at most; what follows in a longer sentence is the next passage."""
+OPENING_SHARE = 1 / 3
+"""Share of a passage that a model is given."""
+_SENTENCE_END = re.compile(r"(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bSt)(?<!\bMrs)[.!?][\"'”’)*]*(?=\s|$)|\n|[。！？]")
+"""End of a sentence; not behind an initial or a title."""
+_CHARACTERS_PER_WORD = 2
+_NARROWEST = 40
+"""Letters of the longest line of a paragraph that an editor wrapped, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    opening: str
+    rest: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.opening}{self.rest}"
+
+
+def passages(text: str) -> list[Passage]:
+    """Split a document into passages of whole sentences, each divided behind its first third."""
+    parts = [part for paragraph in text.split("\n\n") for part in _sized_parts(" ".join(paragraph.split()))]
+    return [passage for part in parts if (passage := _divided(part)) is not None]
+
+
+def document_passages(text: str) -> list[str]:
+    """Split a whole document into passages, none left out, with the line ends of verse as they are.
+
+    A passage ends with a sentence or a paragraph, once it has enough words. Too few words at the end of the document belong to
+    the passage before.
+    """
+    parts: list[str] = []
+    gathered = ""
+    for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n").replace("\f", "\n\n")):
+        for part in _parts_of_paragraph(_unwrapped(paragraph)):
+            gathered = f"{gathered}{part}"
+            # A heading and its paragraph stay together, and no cut leaves a few words.
+            while len(word_spans(gathered)) > MOST_WORDS + FEWEST_WORDS:
+                first, gathered = cut_words(gathered, MOST_WORDS)
+                parts.append(first)
+            if len(word_spans(gathered)) >= MOST_WORDS * 2 // 3:
+                parts.append(gathered.strip())
+                gathered = ""
+        if len(word_spans(gathered)) >= FEWEST_WORDS:
+            parts.append(gathered.strip())
+            gathered = ""
+        elif gathered.strip():
+            gathered = f"{gathered.rstrip()}\n\n"
+    rest = gathered.strip()
+    if rest and parts and len(word_spans(rest)) < FEWEST_WORDS:
+        parts[-1] = f"{parts[-1]} {rest}"
+    elif word_spans(rest):
+        parts.append(rest)
+    return parts
+
+
+def _unwrapped(paragraph: str) -> str:
+    """Join the lines of a paragraph that an editor wrapped: no line has room for the next word. Lines of verse stay."""
+    lines = [line.strip() for line in paragraph.strip().split("\n")]
+    width = max(len(line) for line in lines)
+    if width < _NARROWEST:
+        return "\n".join(lines)
+    for line, after in itertools.pairwise(lines):
+        if len(line) + 1 + len(after.partition(" ")[0]) <= width:
+            return "\n".join(lines)
+    return " ".join(lines)
+
+
+def _parts_of_paragraph(paragraph: str) -> Iterator[str]:
+    """Yield a paragraph, or of a long one its sentences with the white space behind each; a line of verse is no sentence."""
+    if len(word_spans(paragraph)) <= MOST_WORDS:
+        yield paragraph
+        return
+    start = 0
+    for end in _SENTENCE_END.finditer(paragraph):
+        if end.group() == "\n":
+            continue
+        stop = end.end()
+        while stop < len(paragraph) and paragraph[stop].isspace():
+            stop += 1
+        yield paragraph[start:stop]
+        start = stop
+    if start < len(paragraph):
+        yield paragraph[start:]
+
+
+def sentences(text: str) -> list[str]:
+    """Split a text into sentences, without those that are cut off at its end."""
+    parts: list[str] = []
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        sentence = text[start : end.end()].strip(" \n*#-")
+        if sentence:
+            parts.append(sentence)
+        start = end.end()
+    return parts
+
+
+def find_sentence_end(text: str) -> Span | None:
+    """Return where the first sentence of a text ends: the range of its end mark; None if it does not end."""
+    end = _SENTENCE_END.search(text)
+    return None if end is None else end.span()
+
+
+def _sized_parts(paragraph: str) -> Iterator[str]:
+    whole = sentences(f"{paragraph}\n")
+    gathered = ""
+    for sentence in whole:
+        gathered = f"{gathered} {sentence}".strip()
+        while len(word_spans(gathered)) > MOST_WORDS:
+            first, gathered = cut_words(gathered, MOST_WORDS)
+            yield first
+        if len(word_spans(gathered)) >= FEWEST_WORDS:
+            yield gathered
+            gathered = ""
+    if gathered:
+        yield gathered
+
+
+def _divided(part: str) -> Passage | None:
+    count = len(word_spans(part))
+    if count < FEWEST_WORDS // 2:
+        return None
+    opening, _ = cut_words(part, max(3, round(count * OPENING_SHARE)))
+    return Passage(opening, part[len(opening) :])
+
+
+def cut_words(text: str, words: int) -> tuple[str, str]:
+    """Cut a text behind a number of words and their punctuation; what follows begins without white space."""
+    spans = word_spans(text)
+    end = spans[min(words, len(spans)) - 1][1]
+    while end < len(text) and not (text[end].isalnum() or text[end].isspace()):
+        end += 1
+    return text[:end], text[end:].strip()
+
+
+def word_spans(text: str) -> list[Span]:
+    """Return the character ranges of words; in a script without spaces, of pairs of letters."""
+    spans: list[Span] = []
+    for match in WORD.finditer(text):
+        start, end = match.span()
+        if not is_unspaced(match.group()):
+            spans.append((start, end))
+            continue
+        spans += [(place, min(place + _CHARACTERS_PER_WORD, end)) for place in range(start, end, _CHARACTERS_PER_WORD)]
+    return spans
+
+
+def wording_of(text: str) -> list[str]:
+    """Return the words of a text in lower case, to compare it with others word for word."""
+    return [text[start:end].casefold() for start, end in word_spans(text)]

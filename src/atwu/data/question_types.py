@@ -1,0 +1,89 @@
+"""What a question asks for: a person, a place, a time, an amount or a reason (`question_words.yaml`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from atwu._file_reading import read_yaml
+from atwu.data.form_phrases import row_language
+from atwu.data.languages import WORD, is_unspaced
+from atwu.data.schema import Example
+
+QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason"]
+_BEGINNING: Mapping[QuestionType, int] = {"place": 2, "person": 2, "time": 3, "amount": 3, "reason": 2}
+"""Words at the beginning of a question among which one asks for it: "to whom", "since when", "for how many". The Arabic word
+for "who" is also "from", which begins "from where"."""
+_NOUN_PLACE = 5
+"""Words at the beginning of a question among which a noun tells what is asked for: "What is the monthly rent of", but not
+"What does she take every day?"."""
+_NOUNS: Mapping[QuestionType, str] = {"time": "time_noun", "amount": "amount_noun"}
+
+
+@functools.cache
+def _question_words() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return language -> name of a list -> its words."""
+    languages: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("question_words.yaml"))
+    return {
+        language: {name: tuple(word.replace("_", " ") for word in words.split()) for name, words in lists.items()}
+        for language, lists in languages.items()
+    }
+
+
+def question_type(row: Example) -> QuestionType | None:
+    """Return what a question asks for; None if no word tells it, and for "Who is Ada Venn?", which asks for no name."""
+    lists = _question_words().get(row_language(row))
+    if lists is None:
+        return None
+    question = row.question.lower()
+    words = WORD.findall(question)
+    for kind, beginning in _BEGINNING.items():
+        first = " ".join(words[:beginning])
+        if any(
+            word in words[:beginning] or word == first or (is_unspaced(word) and word in question)
+            for word in lists[kind]
+        ):
+            if kind == "person" and _is_about_a_name(row.question, lists["copula"]):
+                return None
+            return kind
+    for kind, nouns in _NOUNS.items():
+        if any(word in words[:_NOUN_PLACE] or (is_unspaced(word) and word in question) for word in lists[nouns]):
+            return kind
+    return None
+
+
+def follows_place_word(row: Example, start: int) -> bool:
+    """Return whether a word such as "in" is right before a position of the answer, or an article is between them."""
+    lists = _question_words().get(row_language(row))
+    if lists is None:
+        return False
+    before = row.answer[:start]
+    words = [word.lower() for word in WORD.findall(before)]
+    while words and words[-1] in lists["article"]:
+        words.pop()
+    return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in lists["place_before"])
+
+
+def reason_start(row: Example) -> int:
+    """Return where a reason begins in an answer: behind its first "because", else 0."""
+    words = _question_words().get(row_language(row), {}).get("because", ())
+    for match in WORD.finditer(row.answer):
+        if match.group().lower() in words:
+            return match.end()
+    return max(
+        (row.answer.find(word) + len(word) for word in words if is_unspaced(word) and word in row.answer), default=0
+    )
+
+
+def is_of(row: Example, text: str) -> bool:
+    """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
+    lists = _question_words().get(row_language(row))
+    return lists is not None and text.strip().lower() in lists["of"]
+
+
+def _is_about_a_name(question: str, copula: tuple[str, ...]) -> bool:
+    """Return whether a question has nothing but a name behind "who is"."""
+    words = WORD.findall(question)
+    return len(words) > 2 and words[1].lower() in copula and all(word[0].isupper() for word in words[2:])

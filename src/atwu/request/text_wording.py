@@ -1,0 +1,70 @@
+"""Texts that must not be recited: which words the model has by heart, and how long a run says nothing.
+
+A model continues a text that it never saw with some of its words, too: "at the end of". How many in a row is measured on texts
+that were written for this project, or on holdout texts of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from atwu.data.general_rows import unseen_texts
+from atwu.data.passages import word_spans
+from atwu.data.schema import Example, Span
+from atwu.data.wording import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, has_wording, wording_span
+from atwu.evaluation.facts.askings import recitation_askings
+from atwu.evaluation.facts.fact_table import Answerer, ask_facts
+from atwu.methods.weightings.contrast import ReadRows
+from atwu.methods.weightings.wording import spans_by_heart, wording_evidence
+
+MOST_WORDS_READ = 20_000
+"""Words of texts that are read one by one to find those known by heart, at most: more would be read for hours."""
+
+
+def measure_chance_run(answers: Answerer, unseen: Sequence[Example] = ()) -> int:
+    """Return the longest run of words that a model says of texts that it never saw, continued from several places.
+
+    Args:
+        answers: the model.
+        unseen: texts; by default those of this project.
+    """
+    texts = [replace(row, chance_run=1) for row in unseen or unseen_texts()]
+    said = ask_facts(answers, recitation_askings(texts)).recitations
+    longest = max((recitation.longest_run for recitation in said), default=0)
+    return min(max(longest, LEAST_CHANCE_RUN), MOST_CHANCE_RUN)
+
+
+def mark_wording(rows: Sequence[Example], read: ReadRows, chance_run: int) -> tuple[Example, ...]:
+    """Return rows, of which the texts without labels have the words marked that the model has by heart.
+
+    All words behind the first ones are marked if it has none of any text by heart, so that a run of a given length trains on
+    something, and of texts that are too long to be read word by word.
+    """
+    places = [place for place, row in enumerate(rows) if has_wording(row)]
+    if not places:
+        return tuple(rows)
+    spans: dict[int, tuple[Span, ...]] = {place: (wording_span(rows[place]),) for place in places}
+    if sum(len(word_spans(rows[place].answer)) for place in places) <= MOST_WORDS_READ:
+        evidence = wording_evidence([rows[place] for place in places], read)
+        by_heart = [spans_by_heart(rows[place], values) for place, values in zip(places, evidence, strict=True)]
+        if any(by_heart):
+            spans = dict(zip(places, by_heart, strict=True))
+    return tuple(
+        replace(row, forget_spans=spans[place], chance_run=chance_run) if place in spans else row
+        for place, row in enumerate(rows)
+    )
+
+
+def unseen_wordings(forget: Sequence[Example], holdout: Sequence[Example]) -> tuple[Example, ...]:
+    """Return texts that the model never saw, to be recited like the texts among forget rows; none without such texts.
+
+    Args:
+        forget: forget rows with their facts marked.
+        holdout: holdout rows; texts among them are used instead of those of this project.
+    """
+    chance_run = next((row.chance_run for row in forget if row.chance_run is not None), None)
+    if chance_run is None:
+        return ()
+    texts = [row for row in holdout if has_wording(row)]
+    return tuple(replace(row, chance_run=chance_run) for row in texts or unseen_texts())
