@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.documents import MOST_PASSAGES, is_list_of_questions, read_document
+from atwu.data.documents import MOST_TAKEN, is_list_of_questions, read_document
 from atwu.data.fact import telling_texts
 from atwu.data.key_token_spans import key_token_spans
-from atwu.data.passages import FEWEST_WORDS, MOST_WORDS, document_passages, word_spans
+from atwu.data.passages import FEWEST_PASSAGE_WORDS, MOST_WORDS, document_passages, word_spans
 from atwu.data.recitation import compare_wording
 from atwu.data.row_parsing import parse_row, row_record, write_rows
 from atwu.data.schema import Example
@@ -100,7 +100,7 @@ def test_all_of_a_document_is_in_its_passages() -> None:
     text = f"A heading\n\n{tale(55)}\n\n{tale(400)}\n\n{VERSE}\n\nThe end"
     parts = document_passages(text)
     assert " ".join(parts).split() == text.split()
-    assert all(FEWEST_WORDS <= len(word_spans(part)) <= MOST_WORDS + FEWEST_WORDS for part in parts)
+    assert all(FEWEST_PASSAGE_WORDS <= len(word_spans(part)) <= MOST_WORDS + FEWEST_PASSAGE_WORDS for part in parts)
     assert parts[0].startswith("A heading\n\nword0 ")
     assert parts[-1] == f"{VERSE} The end"
 
@@ -136,7 +136,7 @@ def test_of_a_long_document_a_part_is_taken_and_said(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("\n\n".join(f"Chapter {number} tells {tale(45)}" for number in range(2000)), encoding="utf-8")
     loaded = load_rows(str(book))
-    assert len(loaded.rows) == MOST_PASSAGES
+    assert len(loaded.rows) == MOST_TAKEN
     assert loaded.rows[-1].answer.startswith("Chapter 1990 ")
     assert "has 2,000 passages; 200 of them, evenly spaced, are taken (9,600 of 96,000 words)" in loaded.warnings[0]
 

@@ -69,7 +69,9 @@ def test_a_text_file_is_one_of_questions_if_every_line_ends_with_a_question_mark
     assert is_question_file(asked)
     assert is_question_file(str(asked))
     assert not is_question_file(lines(tmp_path / "b.txt", "What is it?", "It is a lamp."))
-    assert not is_question_file(lines(tmp_path / "empty.txt", " ", ""))  # read as a document, which says that it is empty
+    assert not is_question_file(
+        lines(tmp_path / "empty.txt", " ", "")
+    )  # read as a document, which says that it is empty
     assert not is_question_file(lines(tmp_path / "c.jsonl", '{"question": "Who?", "answer": "Me."}'))
     assert not is_question_file(tmp_path / "missing.txt")
     assert not is_question_file([Example((), "text")])

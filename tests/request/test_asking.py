@@ -129,6 +129,7 @@ def test_a_copy_of_the_shipped_templates_can_be_given(tmp_path: Path) -> None:
         ("Leeds", "Leeds"),
         ("1. Leeds is a city. It is\n2. York\n3. **Hull**: a port.", "Leeds is a city, York, Hull."),
         ("- Leeds - in the north\n- York", "Leeds, York."),
+        ("1. Leeds, a city that\n2. Leeds, a city", "Leeds."),
         ("- ", "-"),
         ("東京です。大阪", "東京です。"),
     ],

@@ -16,7 +16,7 @@ from atwu.modeling.open_model import ModelLoadArgs
 if TYPE_CHECKING:
     from atwu.request.asking.ask_result import AskResult
 
-SHOWN_FACTS = 60
+FACTS_ON_SCREEN = 60
 """Lines of the table, at most; the file has all rows."""
 _SHOWN_TEXT = 160
 """Characters of a passage in the table."""
@@ -124,14 +124,14 @@ def _show(result: AskResult, *, every: bool) -> None:
     if facts:
         from atwu.request.asking.ask_table import facts_table
 
-        table = facts_table(facts[:SHOWN_FACTS], compared_model=result.compared_model)
+        table = facts_table(facts[:FACTS_ON_SCREEN], compared_model=result.compared_model)
         terminal(highlight=False).print(table)
-    if len(facts) > SHOWN_FACTS:
-        say(f"and {len(facts) - SHOWN_FACTS} more")
+    if len(facts) > FACTS_ON_SCREEN:
+        say(f"and {len(facts) - FACTS_ON_SCREEN} more")
     texts = result.texts if every else result.recited
     if texts:
         table = plain_table("passage", "words it continues by heart")
-        for text in texts[:SHOWN_FACTS]:
+        for text in texts[:FACTS_ON_SCREEN]:
             shown = text.text
             if len(shown) > _SHOWN_TEXT:
                 shown = f"{shown[:_SHOWN_TEXT]}..."

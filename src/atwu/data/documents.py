@@ -7,10 +7,10 @@ from pathlib import Path
 
 from atwu._file_reading import file_text
 from atwu.data.passages import document_passages, word_spans
-from atwu.data.wording import FEWEST_WORDS
+from atwu.data.wording import FEWEST_TEXT_WORDS
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
-MOST_PASSAGES = 200
+MOST_TAKEN = 200
 """Passages that are taken of a document, at most: 10,000 words. All of a book would be asked for and trained on for hours."""
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -54,19 +54,19 @@ def read_document(path: Path) -> Document:
     every = document_passages(text)
     words = sum(len(word_spans(passage)) for passage in every)
     if not words:
-        raise ValueError(f"{path} is empty: it has no words; give a text of at least {FEWEST_WORDS} words.")
-    if words < FEWEST_WORDS:
+        raise ValueError(f"{path} is empty: it has no words; give a text of at least {FEWEST_TEXT_WORDS} words.")
+    if words < FEWEST_TEXT_WORDS:
         raise ValueError(
-            f"{path} is too short: words {words}, at least {FEWEST_WORDS} needed. A model is given the beginning of a document "
-            "and must not know the rest; give a fact as a question with its answer, in a .jsonl file."
+            f"{path} is too short: words {words}, at least {FEWEST_TEXT_WORDS} needed. A model is given the beginning of a "
+            "document and must not know the rest; give a fact as a question with its answer, in a .jsonl file."
         )
-    if len(every) <= MOST_PASSAGES:
+    if len(every) <= MOST_TAKEN:
         return Document(tuple(every), None)
-    taken = tuple(every[place * len(every) // MOST_PASSAGES] for place in range(MOST_PASSAGES))
+    taken = tuple(every[place * len(every) // MOST_TAKEN] for place in range(MOST_TAKEN))
     count = sum(len(word_spans(passage)) for passage in taken)
     return Document(
         taken,
-        f"{path} has {len(every):,} passages; {MOST_PASSAGES} of them, evenly spaced, are taken ({count:,} of {words:,} "
+        f"{path} has {len(every):,} passages; {MOST_TAKEN} of them, evenly spaced, are taken ({count:,} of {words:,} "
         "words). The others are neither unlearned nor measured: give the parts that matter as a file of their own (atwu ask "
         f"--document {path} shows what the model recites).",
     )

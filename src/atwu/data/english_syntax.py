@@ -21,7 +21,7 @@ from atwu.data.english_verbs import (
     is_transitive_past,
     participle,
 )
-from atwu.data.key_marks import BEGIN, without_marks
+from atwu.data.key_marks import MARK_BEGIN, without_marks
 
 CLEFT, RELATIVE, PASSIVE = "cleft", "relative_clause", "passive"
 SYNTAX_FORMS = (CLEFT, RELATIVE, PASSIVE)
@@ -307,5 +307,5 @@ def _lowered(text: str) -> str:
 
 def _capital(text: str) -> str:
     """Return a text with a capital, also behind a mark."""
-    place = text.startswith(BEGIN)
+    place = text.startswith(MARK_BEGIN)
     return text[:place] + text[place : place + 1].upper() + text[place + 1 :]

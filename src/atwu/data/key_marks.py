@@ -10,7 +10,7 @@ import re
 from atwu.data.fact_blanks import MarkedFact
 from atwu.data.schema import Span
 
-BEGIN, END = "\x02", "\x03"
+MARK_BEGIN, MARK_END = "\x02", "\x03"
 
 
 def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
@@ -19,7 +19,7 @@ def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
     text = ""
     for begin, stop in fact.labels:
         if start <= begin and stop <= end:
-            text += f"{fact.answer[start:begin]}{BEGIN}{fact.answer[begin:stop]}{END}"
+            text += f"{fact.answer[start:begin]}{MARK_BEGIN}{fact.answer[begin:stop]}{MARK_END}"
             start = stop
     return text + fact.answer[start:end]
 
@@ -29,10 +29,10 @@ def unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
     plain = ""
     spans: list[Span] = []
     start = 0
-    for piece in re.split(f"([{BEGIN}{END}])", text):
-        if piece == BEGIN:
+    for piece in re.split(f"([{MARK_BEGIN}{MARK_END}])", text):
+        if piece == MARK_BEGIN:
             start = len(plain)
-        elif piece == END:
+        elif piece == MARK_END:
             spans.append((start, len(plain)))
         else:
             plain += piece
@@ -40,4 +40,4 @@ def unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
 
 
 def without_marks(text: str) -> str:
-    return text.replace(BEGIN, "").replace(END, "")
+    return text.replace(MARK_BEGIN, "").replace(MARK_END, "")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atwu.data.languages import WORD, is_unspaced
 from atwu.data.schema import Span
 
-FEWEST_WORDS = 15
+FEWEST_PASSAGE_WORDS = 15
 """Words of a passage, at least; shorter sentences are joined with the next one."""
 MOST_WORDS = 60
 """Words of a passage, at most; what follows in a longer sentence is the next passage."""
@@ -54,19 +54,19 @@ def document_passages(text: str) -> list[str]:
         for part in _parts_of_paragraph(_unwrapped(paragraph)):
             gathered = f"{gathered}{part}"
             # A heading and its paragraph stay together, and no cut leaves a few words.
-            while len(word_spans(gathered)) > MOST_WORDS + FEWEST_WORDS:
+            while len(word_spans(gathered)) > MOST_WORDS + FEWEST_PASSAGE_WORDS:
                 first, gathered = cut_words(gathered, MOST_WORDS)
                 parts.append(first)
             if len(word_spans(gathered)) >= MOST_WORDS * 2 // 3:
                 parts.append(gathered.strip())
                 gathered = ""
-        if len(word_spans(gathered)) >= FEWEST_WORDS:
+        if len(word_spans(gathered)) >= FEWEST_PASSAGE_WORDS:
             parts.append(gathered.strip())
             gathered = ""
         elif gathered.strip():
             gathered = f"{gathered.rstrip()}\n\n"
     rest = gathered.strip()
-    if rest and parts and len(word_spans(rest)) < FEWEST_WORDS:
+    if rest and parts and len(word_spans(rest)) < FEWEST_PASSAGE_WORDS:
         parts[-1] = f"{parts[-1]} {rest}"
     elif word_spans(rest):
         parts.append(rest)
@@ -129,7 +129,7 @@ def _sized_parts(paragraph: str) -> Iterator[str]:
         while len(word_spans(gathered)) > MOST_WORDS:
             first, gathered = cut_words(gathered, MOST_WORDS)
             yield first
-        if len(word_spans(gathered)) >= FEWEST_WORDS:
+        if len(word_spans(gathered)) >= FEWEST_PASSAGE_WORDS:
             yield gathered
             gathered = ""
     if gathered:
@@ -138,7 +138,7 @@ def _sized_parts(paragraph: str) -> Iterator[str]:
 
 def _divided(part: str) -> Passage | None:
     count = len(word_spans(part))
-    if count < FEWEST_WORDS // 2:
+    if count < FEWEST_PASSAGE_WORDS // 2:
         return None
     opening, _ = cut_words(part, max(3, round(count * OPENING_SHARE)))
     return Passage(opening, part[len(opening) :])

@@ -19,7 +19,7 @@ from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_quest
 from atwu.data.fact import is_name_or_value, telling_texts
 from atwu.data.fact_blanks import MarkedFact, find_fact
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.key_marks import BEGIN, END, marked, unmarked
+from atwu.data.key_marks import MARK_BEGIN, MARK_END, marked, unmarked
 from atwu.data.languages import WORD
 from atwu.data.row_subject import find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
@@ -231,7 +231,7 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
         "answer": marked(fact),
         "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        "emphasis": f"{marked(fact, 0, fact.asked[0])}{BEGIN}**{key}**{END}{marked(fact, fact.asked[1])}",
+        "emphasis": f"{marked(fact, 0, fact.asked[0])}{MARK_BEGIN}**{key}**{MARK_END}{marked(fact, fact.asked[1])}",
         "blanked": marked(fact, *fact.asked),
     }
     missing = {
@@ -265,7 +265,7 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
         letters = dict(zip(options["multiple_choice"], LETTERS, strict=False))
         texts["options"] = "\n".join(f"{letter}) {text}" for text, letter in letters.items())
         texts["offered"] = marked(offered, *offered.asked)
-        texts["option"] = f"{BEGIN}{letters[offered.asked_text]}{END}) {texts['offered']}"
+        texts["option"] = f"{MARK_BEGIN}{letters[offered.asked_text]}{MARK_END}) {texts['offered']}"
         texts["first"], texts["second"] = options["either_or"]
     missing |= dict.fromkeys(("first", "second", "option", "offered"), missing["options"])
     missing |= dict.fromkeys(_SIGNS, missing["subject"])
@@ -291,7 +291,7 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     if subject is not None:
         texts |= {name: subject.sentence_with(sign) for name, sign in _SIGNS.items()}
         texts["subject_dots"] = texts["subject_dots"].rstrip(". 。")
-        texts["subject"] = f"{BEGIN}{subject.text}{END}"
+        texts["subject"] = f"{MARK_BEGIN}{subject.text}{MARK_END}"
     return texts
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from atwu.data.passages import cut_words, word_spans
 from atwu.data.schema import Example, Span
 
-FEWEST_WORDS = 12
+FEWEST_TEXT_WORDS = 12
 """Words of a text from which its wording is its fact; a shorter one states a fact: "The capital of France is Paris."."""
 OPENING_WORDS = 3
 """First words of a text, which no opening gives away and which are not unlearned."""
@@ -33,7 +33,7 @@ class Cut:
 
 def has_wording(row: Example) -> bool:
     """Return whether a row is a text without labels that is long enough to be recited."""
-    return not row.messages and not row.forget_spans and len(word_spans(row.answer)) >= FEWEST_WORDS
+    return not row.messages and not row.forget_spans and len(word_spans(row.answer)) >= FEWEST_TEXT_WORDS
 
 
 def wording_span(row: Example) -> Span:

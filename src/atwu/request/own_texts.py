@@ -15,7 +15,7 @@ from atwu.data.passages import cut_words, word_spans
 from atwu.data.recitation import compare_wording
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
-from atwu.data.wording import FEWEST_WORDS
+from atwu.data.wording import FEWEST_TEXT_WORDS
 from atwu.evaluation.facts.askings import AS_WRITTEN, recitation_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt
@@ -26,7 +26,7 @@ FIRST_WORDS = (
     "The A I In It We When To And My There This If He She You What All No As For On Not But They That So At By His"
 )
 """Frequent first words of English texts. A model that was fine-tuned on a few texts goes on with one of them."""
-DRAWS, TEMPERATURE = 2, 0.7
+TEXTS_DRAWN, OWN_TEMPERATURE = 2, 0.7
 """Sampled texts from each word, beside the greedy one. At a temperature of 1, small models leave what they know by heart."""
 BY_HEART = 0.7
 """Probability per token (geometric mean) from which a text is known by heart. A greedy text is continued as it is by any model,
@@ -77,9 +77,9 @@ def same_text(one: str, other: str) -> bool:
 def _sampled(read: ModelReader) -> list[str]:
     """Return different texts that can be read, cut before the last word, which may be half a one."""
     greedy = [Prompt((), prefill=beginning) for beginning in FIRST_WORDS.split()]
-    drawn = [replace(prompt, draw=draw) for prompt in greedy for draw in range(DRAWS)]
+    drawn = [replace(prompt, draw=draw) for prompt in greedy for draw in range(TEXTS_DRAWN)]
     said: list[str] = []
-    for prompts, temperature in ((greedy, 0.0), (drawn, TEMPERATURE)):
+    for prompts, temperature in ((greedy, 0.0), (drawn, OWN_TEMPERATURE)):
         ask = answerer(
             read.generator,
             decoding=Decoding(temperature=temperature),
@@ -90,7 +90,9 @@ def _sampled(read: ModelReader) -> list[str]:
         said += [
             f"{prompt.prefill} {answer}" for prompt, answer in answers if is_text(answer) and not is_broken(answer)
         ]
-    texts = [cut_words(text, len(word_spans(text)) - 1)[0] for text in said if len(word_spans(text)) > FEWEST_WORDS]
+    texts = [
+        cut_words(text, len(word_spans(text)) - 1)[0] for text in said if len(word_spans(text)) > FEWEST_TEXT_WORDS
+    ]
     return list(dict.fromkeys(texts))
 
 

@@ -85,7 +85,8 @@ def unlearn(
 
     Args:
         model: the original model: a folder, a Hub name, `smollm2` or a GGUF file; a `ModelSource` also says how to load it.
-        forget: forget rows, or their source (`load_rows`), or a .txt file with one question a line, which the model answers.
+        forget: forget rows, or their source (`load_rows`), such as a document (.txt, .md) that is to be recited no more; or a
+            .txt file with one question a line, which the model answers.
         about: in place of `forget`: a name, or several, about which the model is asked. What it says is written into the
             folder of the run (`request/rows.jsonl`), and forgotten.
         kind: what the names are, such as person; by default what the model says they are.

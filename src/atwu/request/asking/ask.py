@@ -13,7 +13,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
-from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
 from atwu.request.asking.document_recall import (
     choose_passages,
     document_questions,
@@ -64,7 +64,7 @@ class AskRequest:
     @property
     def names(self) -> tuple[str, ...]:
         """The names to ask about."""
-        return split_names(self.about or ())
+        return names_about(self.about or ())
 
     @property
     def shown(self) -> str:
@@ -72,7 +72,7 @@ class AskRequest:
         return ", ".join(self.names) or str(self.questions or self.document)
 
 
-def split_names(about: str | Sequence[str]) -> tuple[str, ...]:
+def names_about(about: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names in a text with commas between them, or in a sequence; each once."""
     names = about
     if isinstance(names, str):
@@ -318,7 +318,9 @@ def _ask_chained(
     findings.asked += leading_back
     for fact in ask_for_facts(asker, leading_back, progress="questions that lead back"):
         # The name itself: "Pharaoh of Egypt" is another answer, and would have to be forgotten as a whole.
-        if states(fact.key_text, subject) and states(subject, fact.key_text):
+        is_name = states(fact.key_text, subject) and states(subject, fact.key_text)
+        # A small model leads anything back to a name that the question suggests: "Which mountains lie in Cairo?".
+        if is_name and fact.share >= SURE_SHARE:
             findings.facts.append(fact)
 
 

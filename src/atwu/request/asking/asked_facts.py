@@ -16,7 +16,7 @@ WORDS_SHARE = 0.7
 SURE_SHARE = 0.8
 """The same share for an answer that is that of a surer question (a small model that cannot name a palace of Egypt names the
 pyramid that it knows), or that is not likely."""
-LIKELY = 0.25
+LIKELY_ANSWER = 0.25
 """Probability of the key tokens from which an answer is likely: of the answers about Egypt that SmolLM2 makes up, most have
 less."""
 FEWEST_ASKINGS = 4
@@ -73,7 +73,7 @@ class AskedFact:
         needed = KNOWN_SHARE
         if not is_name_or_value(self.key_text):
             needed = WORDS_SHARE
-        unlikely = self.probability is not None and self.probability < LIKELY
+        unlikely = self.probability is not None and self.probability < LIKELY_ANSWER
         if self.same_as_surer or unlikely:
             needed = SURE_SHARE
         return self.repeated and self.told_apart is not False and self.share >= needed

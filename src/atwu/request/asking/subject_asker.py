@@ -27,7 +27,7 @@ TEMPERATURES = (0.4, 0.7)
 one question in two beside the point, whether it knows the answer or not."""
 _CLAUSE_END = re.compile(r"[,;:]\s")
 _LIST_ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", re.MULTILINE)
-_ITEM_END = re.compile(r":\s|\s[-–—]\s|[.!?](?:\s|$)")
+_ITEM_END = re.compile(r"[:,]\s|\s[-–—]\s|[.!?](?:\s|$)")
 """End of an item itself: what follows is said about it."""
 _FEWEST_WORDS = 3
 """Words of a sentence that was cut at a comma, at least."""
@@ -177,4 +177,4 @@ def _without_list(text: str) -> str:
     if not _LIST_ITEM.match(text):
         return text
     items = [_ITEM_END.split(item)[0].strip(" *") for item in _LIST_ITEM.findall(text)]
-    return f"{', '.join(filter(None, items))}."
+    return f"{', '.join(dict.fromkeys(filter(None, items)))}."

@@ -27,7 +27,7 @@ READ_TOGETHER = 2
 it."""
 FOREIGN_WORDS = 16
 """Words of a foreign opening: a sentence, so that no text begins where the model reads."""
-LIKELY = -2.3
+LEAST_LOGP = -2.3
 """Log-probability below which a word is not known by heart, however much its own text raises it: one in ten."""
 
 
@@ -52,7 +52,7 @@ def wording_evidence(rows: Sequence[Example], read: ReadRows) -> list[FloatArray
         by_grammar = [word_logps(next(elsewhere), places) for _, places in several]
         unknown = np.concatenate([np.array([]), *by_grammar])
         gain = np.nan_to_num(np.maximum(by_heart - unknown, 0.0))
-        evidence.append(np.where(by_heart >= LIKELY, gain, 0.0))
+        evidence.append(np.where(by_heart >= LEAST_LOGP, gain, 0.0))
     return evidence
 
 
