@@ -60,23 +60,6 @@ def earlier_requests(model: str) -> tuple[EarlierRequest, ...]:
     return (*record.earlier, last)
 
 
-def check_weights(model: str, now: str) -> None:
-    """Check that a model that a request left still has the weights which its verdict is about.
-
-    Args:
-        now: the fingerprint of the model.
-
-    Raises:
-        ValueError: its weights were changed.
-    """
-    recorded = RequestFolder(Path(model).expanduser()).result("after").fingerprint
-    if now != recorded:
-        raise ValueError(
-            f"the weights in {model} were changed after its request (fingerprint {now}, recorded {recorded}), so its verdict "
-            "is about another model; restore them."
-        )
-
-
 def read_rows(request: EarlierRequest) -> ReadRequest:
     """Read the forget rows of an earlier request, with their facts."""
     source = request.forget.source

@@ -42,7 +42,7 @@ from atwu.request.auto_settings import (
     method_choices,
     strategy_estimates,
 )
-from atwu.request.earlier_requests import check_weights, not_asked
+from atwu.request.earlier_requests import not_asked
 from atwu.request.measurement import (
     Reading,
     ask_model,
@@ -121,7 +121,6 @@ def prepare(
     say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     fingerprint = model_fingerprint(network)
     if request.earlier:
-        check_weights(str(request.source.model), fingerprint)
         say(f"earlier requests on this model: {len(request.earlier)}; their facts must not come back")
         for line in not_asked(request.earlier):
             say(f"  cannot be asked again: {line}")
