@@ -74,6 +74,7 @@ ELSEWHERE = {
     r"python examples/a_method_of_your_own\.py": "tests/methods/test_own_method.py",
     r"atwu (evaluate|judge|study run) .*--judge openai": "tests/cli/test_judge_command.py",
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
+    r"atwu unlearn .*(--about|questions\.txt)": "tests/request/test_asked_requests.py",
     r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
     r"atwu unlearn --model (?:first|unlearned)": "tests/request/test_earlier_requests.py",
     r"atwu evidence (unlearned|first)": "tests/request/test_evidence.py",

@@ -133,6 +133,7 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
             given[key] = by_name[key].value(value, where=by_name[key].shown)
         except ValueError as error:
             raise UsageError(str(error)) from None
+    flags_given = set(given)
     given = _from_yaml(command, options, given) | given
     chosen = {key: value for key, value in given.items() if value is not False}
     for option in (by_name[name] for name in chosen):
@@ -142,7 +143,8 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
             )
         if option.excludes in chosen:
             flags = ("/".join((each.flag, *each.alias)) for each in (option, by_name[option.excludes]))
-            raise UsageError(f"{' and '.join(flags)} exclude each other; give one of them.")
+            where = "" if {option.name, option.excludes} <= flags_given else f"{given['config']}: "
+            raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
     if missing:
         hint = "; pass as flags or in the --config file" if "config" in by_name else ""

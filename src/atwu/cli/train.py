@@ -72,6 +72,7 @@ class UnlearnCommand(NamesRows):
         "What the name is: person, place, organisation, work, event, product or substance. Default: as the model says.",
         None,
         needs="about",
+        common=False,
     )
     forget: str | None = rows_option(
         "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None

@@ -212,7 +212,10 @@ def prompt_opens_thoughts(tokenizer: Any) -> bool:
 
 def opening_of_thoughts(tokenizer: Any) -> str | None:
     """Return what the thoughts of a model begin with, as its chat template writes it; None for a model that does not think."""
-    found = re.search(_OPENING, tokenizer.chat_template or "")
+    template = tokenizer.chat_template or ""
+    if isinstance(template, dict):  # several, of which the default one writes prompts
+        template = template.get("default", "")
+    found = re.search(_OPENING, template)
     if found is None:
         return None
     return found[0] + _AFTER_OPENING.get(found[0], "")
