@@ -58,6 +58,7 @@ class UnlearnCommand(NamesRows):
     these rows out of what is retained, and asks for them again.
 
     Example: atwu unlearn --model smollm2 --about "Egypt" --output unlearned
+
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 

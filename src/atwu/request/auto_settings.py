@@ -212,7 +212,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
     if is_expert_run(given):
         return ()
     chosen = []
-    why_key_tokens = "unlearn names and numbers that the question does not say"
+    why_key_tokens = "unlearn the words that carry the fact"
     if rows and not any(row.messages for row in rows):
         why_key_tokens = "unlearn the words that the model knows by heart, or of short texts names and numbers"
     if chooses_method(given):

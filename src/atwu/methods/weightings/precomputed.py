@@ -109,7 +109,7 @@ class Nouns(FixedWeighting):
 
 
 class KeyTokenWeights(FixedWeighting):
-    """1 on key tokens: labelled words, or names and numbers that the question does not say."""
+    """1 on key tokens: labelled words, or those that carry the fact by rule."""
 
     formula = "1 on key tokens: labelled words, else names and numbers that are not in the question"
     needs = ("text",)
