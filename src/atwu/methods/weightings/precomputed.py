@@ -111,7 +111,7 @@ class Nouns(FixedWeighting):
 class KeyTokenWeights(FixedWeighting):
     """1 on key tokens: labelled words, or those that carry the fact by rule."""
 
-    formula = "1 on key tokens: labelled words, else names and numbers that are not in the question"
+    formula = "1 on key tokens: labelled words, else those that carry the fact by rule"
     needs = ("text",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
