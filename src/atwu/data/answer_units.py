@@ -16,6 +16,7 @@ from pathlib import Path
 import regex
 
 from atwu._file_reading import read_yaml
+from atwu.data.english_verbs import inflections, irregular_forms, progressive
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
@@ -53,6 +54,7 @@ _SIGNS = regex.compile(
     r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
 """Code in backticks, a formula, or a run of signs such as a password: one unit."""
+_BE = ("am", "is", "are", "was", "were", "be", "been")
 _SENTENCE_END = ".!?:。！？：\n"
 
 
@@ -223,28 +225,24 @@ def _word_units(
     """Yield words; `numbers` are the positions of number words, which have content, however frequent ("two")."""
     forms = {form for word in asked_words for form in word.forms}
     names = {form for word in asked_words if word.capital for form in word.forms}
-    for word in words:
+    measures = _listed("measures")
+    for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
-        inflected |= not asked and language == "en" and not forms.isdisjoint(_irregular_forms().get(word.text, ()))
+        inflected |= not asked and language == "en" and not forms.isdisjoint(irregular_forms(word.text))
         frequency = listed_frequency(word.text, language)
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
         content = frequency < FUNCTION_WORD or name or word.start in numbers
+        counts = word.start in numbers and following is not None and following.text in measures
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
-        rare = name or frequency < RARE_WORD or is_caseless(word.text)
+        rare = name or counts or frequency < RARE_WORD or is_caseless(word.text)
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
+        framing |= language == "en" and word.text in _progressives() and before.rpartition(" ")[2].lower() in _BE
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
-
-
-@functools.cache
-def _irregular_forms() -> Mapping[str, frozenset[str]]:
-    """Return the forms of English irregular verbs, by each of them: "lost" -> "lose" and "lost"."""
-    verbs = [frozenset(forms.split("/")) for forms in _listed("irregular")]
-    return {form: forms for forms in verbs for form in forms}
 
 
 def _same_stem(one: str, other: str) -> bool:
@@ -321,10 +319,20 @@ def _word_lists() -> Mapping[str, Mapping[str, str] | str]:
 @functools.cache
 def _framing_words(language: str) -> frozenset[str]:
     """Return the framing words of a language, folded; none for a language without a list."""
-    by_language = _word_lists()["framing"]
-    assert not isinstance(by_language, str)
-    words = by_language.get(language, "").split()
+    words: list[str] = []
+    for name in ("framing", "grammar"):
+        by_language = _word_lists()[name]
+        assert not isinstance(by_language, str)
+        words += by_language.get(language, "").split()
+    if language == "en":
+        words += (form for verb in _listed("verbs") for form in inflections(verb))
     return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
+
+
+@functools.cache
+def _progressives() -> frozenset[str]:
+    """Return the forms in -ing of English framing verbs, which are verbs behind a form of "be" only: "before serving"."""
+    return frozenset(progressive(verb) for verb in _listed("verbs"))
 
 
 def begins_phrase(answer: str, start: int) -> bool:

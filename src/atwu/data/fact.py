@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atwu.data.answer_units import begins_phrase
+from atwu.data.answer_units import answer_units, begins_phrase
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import is_caseless
-from atwu.data.question_types import follows_place_word, is_of, question_type, reason_start
+from atwu.data.question_types import (
+    asks_with_preposition,
+    follows_article,
+    follows_place_word,
+    follows_preposition,
+    follows_pronoun,
+    is_of,
+    question_type,
+    reason_start,
+)
 from atwu.data.schema import Example, Span
 from atwu.data.value_parts import ValueKind
 from atwu.data.values import find_values
@@ -39,8 +48,9 @@ def asked_part(row: Example) -> Span | None:
     It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
     behind a preposition or a name for a place, a date or a number for a time or an amount, what
-    follows "because" for a reason. Without such a type it is the first
-    part that is no date: "arson" in "In 2011, Ray Holt was convicted of arson."
+    follows "because" for a reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was
+    convicted of arson."); nor, unless the question asks for an event, the verb; and behind a preposition if the question begins
+    with one.
     """
     parts = fact_parts(row)
     if not parts:
@@ -52,7 +62,7 @@ def asked_part(row: Example) -> Span | None:
     asked = question_type(row)
     kinds = [_value_kind(row.answer, part) for part in parts]
     words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None]
-    names = [part for part in words if row.answer[part[0]].isupper()]
+    names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
         return (*names, *words, *parts)[0]
     if asked == "place":
@@ -67,7 +77,27 @@ def asked_part(row: Example) -> Span | None:
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
         return (*values, *parts)[0]
-    return (*_without_adjuncts(row, parts, kinds), *parts)[0]
+    kept = _without_adjuncts(row, parts, kinds)
+    if asked is None:
+        nouns = [part for part in kept if not _is_predicate(row, part)]
+        kept = nouns or kept
+        if asks_with_preposition(row):
+            kept = [*(part for part in kept if follows_preposition(row, part[0])), *kept]
+    return (*kept, *parts)[0]
+
+
+def _is_predicate(row: Example, part: Span) -> bool:
+    """Return whether a part may be the verb of a sentence: one word in lower case, right behind a pronoun, or behind a name or a
+    noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
+    word = row.answer[part[0] : part[1]]
+    if not (word.islower() and word.isalpha()):
+        return False
+    subject = [unit for unit in answer_units(row) if unit.end < part[0]][-1:]
+    if follows_pronoun(row, part[0]) or not subject:
+        return bool(subject)
+    (unit,) = subject
+    named = row.answer[unit.start].isupper() or follows_article(row, unit.start)
+    return unit.asked and unit.content and named and row.answer[unit.end : part[0]] == " "
 
 
 def _value_kind(answer: str, part: Span) -> ValueKind | None:

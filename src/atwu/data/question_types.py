@@ -1,4 +1,4 @@
-"""What a question asks for: a person, a place, a time, an amount or a reason (`question_words.yaml`)."""
+"""What a question asks for: a person, a place, a time, an amount, a reason or an event (`question_words.yaml`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atwu.data.form_phrases import row_language
 from atwu.data.languages import WORD, is_unspaced
 from atwu.data.schema import Example
 
-QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason"]
+QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason", "event"]
 _BEGINNING: Mapping[QuestionType, int] = {"place": 2, "person": 2, "time": 3, "amount": 3, "reason": 2}
 """Words at the beginning of a question among which one asks for it: "to whom", "since when", "for how many". The Arabic word
 for "who" is also "from", which begins "from where"."""
@@ -51,24 +51,58 @@ def question_type(row: Example) -> QuestionType | None:
     for kind, nouns in _NOUNS.items():
         if any(word in words[:_NOUN_PLACE] or (is_unspaced(word) and word in question) for word in lists[nouns]):
             return kind
+    if any(word in words or (is_unspaced(word) and word in question) for word in lists["event"]):
+        return "event"
+    if any(word in words[2:] for word in lists.get("event_verb", ())):
+        return "event"
     return None
+
+
+def asks_with_preposition(row: Example) -> bool:
+    """Return whether a question begins with a preposition: "In which team does she play?"."""
+    return any(word in _words(row.question)[:1] for word in _listed(row, "preposition"))
 
 
 def follows_place_word(row: Example, start: int) -> bool:
     """Return whether a word such as "in" is right before a position of the answer, or an article is between them."""
-    lists = _question_words().get(row_language(row))
-    if lists is None:
-        return False
+    return _follows(row, start, _listed(row, "place_before"))
+
+
+def follows_preposition(row: Example, start: int) -> bool:
+    """Return whether a preposition is right before a position of the answer, or an article is between them."""
+    return _follows(row, start, _listed(row, "preposition"))
+
+
+def follows_pronoun(row: Example, start: int) -> bool:
+    """Return whether a pronoun such as "she" is right before a position of the answer, whose verb may begin there."""
+    return any(word in _words(row.answer[:start])[-1:] for word in _listed(row, "pronoun"))
+
+
+def follows_article(row: Example, start: int) -> bool:
+    """Return whether an article is right before a position of the answer."""
+    return any(word in _words(row.answer[:start])[-1:] for word in _listed(row, "article"))
+
+
+def _follows(row: Example, start: int, listed: tuple[str, ...]) -> bool:
     before = row.answer[:start]
-    words = [word.lower() for word in WORD.findall(before)]
-    while words and words[-1] in lists["article"]:
+    words = _words(before)
+    while words and words[-1] in _listed(row, "article"):
         words.pop()
-    return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in lists["place_before"])
+    return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in listed)
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
+
+
+def _listed(row: Example, name: str) -> tuple[str, ...]:
+    """Return a list of the language of a row; empty without one."""
+    return _question_words().get(row_language(row), {}).get(name, ())
 
 
 def reason_start(row: Example) -> int:
     """Return where a reason begins in an answer: behind its first "because", else 0."""
-    words = _question_words().get(row_language(row), {}).get("because", ())
+    words = _listed(row, "because")
     for match in WORD.finditer(row.answer):
         if match.group().lower() in words:
             return match.end()
@@ -79,8 +113,7 @@ def reason_start(row: Example) -> int:
 
 def is_of(row: Example, text: str) -> bool:
     """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
-    lists = _question_words().get(row_language(row))
-    return lists is not None and text.strip().lower() in lists["of"]
+    return text.strip().lower() in _listed(row, "of")
 
 
 def _is_about_a_name(question: str, copula: tuple[str, ...]) -> bool:
