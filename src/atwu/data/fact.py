@@ -17,6 +17,7 @@ from atwu.data.question_types import (
     follows_place_word,
     follows_preposition,
     follows_pronoun,
+    is_before_copula,
     is_of,
     question_type,
     reason_start,
@@ -49,7 +50,8 @@ def asked_part(row: Example) -> Span | None:
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
     behind a preposition or a name for a place, a date or a number for a time or an amount, what
     follows "because" for a reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was
-    convicted of arson."); nor, unless the question asks for an event, the verb; and behind a preposition if the question begins
+    convicted of arson."); nor, unless the question asks for an event, the
+    verb or what is before it ("Her strongest event is the butterfly."); and behind a preposition if the question begins
     with one.
     """
     parts = fact_parts(row)
@@ -79,8 +81,7 @@ def asked_part(row: Example) -> Span | None:
         return (*values, *parts)[0]
     kept = _without_adjuncts(row, parts, kinds)
     if asked is None:
-        nouns = [part for part in kept if not _is_predicate(row, part)]
-        kept = nouns or kept
+        kept = [part for part in kept if not (_is_predicate(row, part) or is_before_copula(row, part[1]))] or kept
         if asks_with_preposition(row):
             kept = [*(part for part in kept if follows_preposition(row, part[0])), *kept]
     return (*kept, *parts)[0]

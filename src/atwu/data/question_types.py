@@ -64,12 +64,12 @@ def asks_with_preposition(row: Example) -> bool:
 
 
 def follows_place_word(row: Example, start: int) -> bool:
-    """Return whether a word such as "in" is right before a position of the answer, or an article is between them."""
+    """Return whether a word such as "in" is before a position of the answer."""
     return _follows(row, start, _listed(row, "place_before"))
 
 
 def follows_preposition(row: Example, start: int) -> bool:
-    """Return whether a preposition is right before a position of the answer, or an article is between them."""
+    """Return whether a preposition is before a position of the answer."""
     return _follows(row, start, _listed(row, "preposition"))
 
 
@@ -83,10 +83,17 @@ def follows_article(row: Example, start: int) -> bool:
     return any(word in _words(row.answer[:start])[-1:] for word in _listed(row, "article"))
 
 
+def is_before_copula(row: Example, end: int) -> bool:
+    """Return whether a form of "be" is right behind a position of the answer."""
+    return any(word in _words(row.answer[end:])[:1] for word in _listed(row, "copula"))
+
+
 def _follows(row: Example, start: int, listed: tuple[str, ...]) -> bool:
+    """Return whether a listed word is before a position, with nothing between but an article and words of the question."""
     before = row.answer[:start]
+    between = {*_listed(row, "article"), *_words(row.question)}.difference(listed)
     words = _words(before)
-    while words and words[-1] in _listed(row, "article"):
+    while words and words[-1] in between:
         words.pop()
     return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in listed)
 
