@@ -16,7 +16,7 @@ from pathlib import Path
 import regex
 
 from atwu._file_reading import read_yaml
-from atwu.data.english_verbs import inflections, irregular_forms, progressive
+from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
@@ -30,14 +30,15 @@ FUNCTION_WORD = 6.0
 RARE_WORD = 5.0
 """Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
 "known" (5.4) or "place" (5.6)."""
-SHORT_ANSWER = 16
+SHORT_ANSWER = 25
 """Words up to which every word of content may carry the fact, however frequent: "dark green", "lost his job". Longer answers
 have too many of them."""
 STEM, ENDING = 4, 3
 """Minimum length that two words of one stem share, and maximum length of what follows it: "Japan" and "Japanese"."""
 _ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
 _COMPLETE = ("money", "percent", "quantity", "date", "year", "time")
-"""Kinds of values that are a phrase of their own before a word: "415,000 euros plus", but not "2 cats"."""
+"""Kinds of values that are a phrase of their own before a word ("415,000 euros plus", but not "2 cats") and, but for a year,
+behind one."""
 _INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
 _TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
 """An abbreviation before a name; before the end of a sentence it is a short word."""
@@ -50,10 +51,11 @@ _NAME = regex.compile(
 """A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
 _SIGNS = regex.compile(
     r"`[^`\n]+`"
+    r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
     r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a formula, or a run of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _SENTENCE_END = ".!?:。！？：\n"
 
@@ -160,12 +162,13 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
 
 def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> Iterator[Unit]:
     """Yield further units of the same phrases: unasked content directly before a unit ("bald eagle"), what is behind a hyphen,
-    and what a number counts ("eleven years")."""
+    and measures behind a number or a noun ("eleven years", "match days")."""
     chosen = {unit.span for unit in units}
     numbers = {value.end for value in find_values(answer) if value.kind == "number"}
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
-        counted = before.span in chosen and before.end in numbers and between == " "
+        counted = before.span in chosen and between == " "
+        counted &= before.end in numbers or answer[before.start : before.end].islower()
         if counted and unit.span not in chosen and answer[unit.start : unit.end].lower() in _listed("measures"):
             chosen.add(unit.span)
             yield unit
@@ -225,12 +228,15 @@ def _word_units(
     """Yield words; `numbers` are the positions of number words, which have content, however frequent ("two")."""
     forms = {form for word in asked_words for form in word.forms}
     names = {form for word in asked_words if word.capital for form in word.forms}
+    inflections: set[str] = set()
+    if language == "en":
+        inflections = {form for word in asked_words for form in (*verb_forms(word.text), progressive(word.text))}
     measures = _listed("measures")
     for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
-        inflected |= not asked and language == "en" and not forms.isdisjoint(irregular_forms(word.text))
+        inflected |= not asked and word.text in inflections
         frequency = listed_frequency(word.text, language)
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
@@ -241,7 +247,9 @@ def _word_units(
         rare = name or counts or frequency < RARE_WORD or is_caseless(word.text)
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
-        framing |= language == "en" and word.text in _progressives() and before.rpartition(" ")[2].lower() in _BE
+        if language == "en" and before.rpartition(" ")[2].lower() in _BE:
+            framing |= word.text in _progressives()
+            framing |= following is not None and following.text in _participles()  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
 
 
@@ -325,7 +333,7 @@ def _framing_words(language: str) -> frozenset[str]:
         assert not isinstance(by_language, str)
         words += by_language.get(language, "").split()
     if language == "en":
-        words += (form for verb in _listed("verbs") for form in inflections(verb))
+        words += (form for verb in _listed("verbs") for form in verb_forms(verb))
     return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
 
 
@@ -335,12 +343,19 @@ def _progressives() -> frozenset[str]:
     return frozenset(progressive(verb) for verb in _listed("verbs"))
 
 
+@functools.cache
+def _participles() -> frozenset[str]:
+    return frozenset(form for verb in _listed("verbs") for form in verb_forms(verb) if active(form))
+
+
 def begins_phrase(answer: str, start: int) -> bool:
     """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee"."""
     if answer[start:].partition(" ")[0].lower() in _listed("apart"):
         return True
-    complete = (value.end for value in find_values(answer) if value.kind in _COMPLETE)
-    return answer[start - 1 : start] == " " and start - 1 in complete
+    complete = [value for value in find_values(answer) if value.kind in _COMPLETE]
+    follows = any(value.end == start - 1 for value in complete)
+    begins = any(value.start == start and value.kind != "year" for value in complete)
+    return answer[start - 1 : start] == " " and (follows or begins)
 
 
 @functools.cache

@@ -51,15 +51,10 @@ def is_past(word: str) -> bool:
     return word in _verbs().participle or (word.endswith("ed") and len(word) > 4 and word.islower())
 
 
-def irregular_forms(word: str) -> frozenset[str]:
-    """Return the forms of the irregular verb that a word is one of: "lost" -> "lose" and "lost"; else none."""
-    return _verbs().forms.get(word, frozenset())
-
-
-def inflections(base: str) -> frozenset[str]:
-    """Return the forms of a verb but the one in -ing: "give", "gives", "gave", "given"."""
-    past = base_to_past(base)
-    return frozenset((base, base_to_third_person(base), past, participle(past)))
+def verb_forms(form: str) -> frozenset[str]:
+    """Return the forms of the verb that an irregular form or a base belongs to, but the one in -ing: "give", "gave", "given"."""
+    forms = _verbs().forms.get(form, frozenset((form, base_to_past(form))))
+    return forms | {base_to_third_person(form)}
 
 
 def progressive(base: str) -> str:

@@ -28,8 +28,8 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 """A run of capitalized words and numbers, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
-_CHINESE_NAME_END = re.compile(r"[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾]")
-"""Characters that follow a name in a question."""
+_CHINESE_NAME_END = re.compile(r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾]")
+"""Characters that follow a name in a question; some begin one, too."""
 _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
@@ -107,7 +107,7 @@ def _names(row: Example) -> Iterator[str]:
         yield from sorted(_JAPANESE_NAME.findall(question), key=len, reverse=True)
     elif language == "zh":
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
-        yield from (piece for piece in pieces if len(piece) >= 2)  # the name comes first
+        yield from [piece for piece in pieces if len(piece) >= 2][:1]  # the name comes first
     elif is_caseless(question):
         yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
     else:
