@@ -38,7 +38,7 @@ STEM, ENDING = 4, 3
 _ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
 _COMPLETE = ("money", "percent", "quantity", "date", "year", "time")
 """Kinds of values that are a phrase of their own before a word ("415,000 euros plus", but not "2 cats") and, but for a year,
-behind one."""
+behind one; so are number words behind one, but not digits ("pier 3")."""
 _INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
 _TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
 """An abbreviation before a name; before the end of a sentence it is a short word."""
@@ -355,6 +355,7 @@ def begins_phrase(answer: str, start: int) -> bool:
     complete = [value for value in find_values(answer) if value.kind in _COMPLETE]
     follows = any(value.end == start - 1 for value in complete)
     begins = any(value.start == start and value.kind != "year" for value in complete)
+    begins |= answer[start : start + 1].isalpha() and any(value.start == start for value in find_values(answer))
     return answer[start - 1 : start] == " " and (follows or begins)
 
 

@@ -52,7 +52,7 @@ def is_past(word: str) -> bool:
 
 
 def verb_forms(form: str) -> frozenset[str]:
-    """Return the forms of the verb that an irregular form or a base belongs to, but the one in -ing: "give", "gave", "given"."""
+    """Return the forms of the verb of an irregular form or a base, but the one in -ing: "give", "gives", "gave", "given"."""
     forms = _verbs().forms.get(form, frozenset((form, base_to_past(form))))
     return forms | {base_to_third_person(form)}
 

@@ -6,21 +6,21 @@ the question; blanks, options and the matcher of answers work on parts, never on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from atwu.data.answer_units import answer_units, begins_phrase
 from atwu.data.key_token_spans import key_token_spans
-from atwu.data.languages import is_caseless
+from atwu.data.languages import WORD, is_caseless
 from atwu.data.question_types import (
-    asks_with_preposition,
-    follows_article,
-    follows_place_word,
-    follows_preposition,
-    follows_pronoun,
-    is_before_copula,
+    QuestionType,
+    asked_prepositions,
+    asks_for_subject,
+    follows,
     is_of,
     question_type,
     reason_start,
+    word_list,
 )
 from atwu.data.schema import Example, Span
 from atwu.data.value_parts import ValueKind
@@ -48,11 +48,10 @@ def asked_part(row: Example) -> Span | None:
 
     It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
-    behind a preposition or a name for a place, a date or a number for a time or an amount, what
-    follows "because" for a reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was
-    convicted of arson."); nor, unless the question asks for an event, the
-    verb or what is before it ("Her strongest event is the butterfly."); and behind a preposition if the question begins
-    with one.
+    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" for a reason.
+    Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), and neither
+    the verb, unless the question asks for an event, nor the subject before it ("Her strongest event is the butterfly."). It
+    stands behind a preposition if the question has one at its beginning or end.
     """
     parts = fact_parts(row)
     if not parts:
@@ -68,37 +67,56 @@ def asked_part(row: Example) -> Span | None:
     if asked == "person":
         return (*names, *words, *parts)[0]
     if asked == "place":
-        places = [part for part in words if follows_place_word(row, part[0])]
+        places = [part for part in words if follows(row, part[0], word_list(row, "place_before"))]
         return (*places, *names, *words, *parts)[0]
     if asked == "time":
         times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
         return (*times, *parts)[0]
-    if asked == "reason":
-        start = reason_start(row)
-        return (*(part for part in parts if part[0] >= start), *parts)[0]
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
         return (*values, *parts)[0]
     kept = _without_adjuncts(row, parts, kinds)
+    if asked == "reason":
+        start = reason_start(row)
+        kept = [part for part in parts if part[0] >= start]
     if asked is None:
-        kept = [part for part in kept if not (_is_predicate(row, part) or is_before_copula(row, part[1]))] or kept
-        if asks_with_preposition(row):
-            kept = [*(part for part in kept if follows_preposition(row, part[0])), *kept]
+        kept = [part for part in kept if not _is_predicate(row, part)] or kept
+        prepositions = asked_prepositions(row)
+        kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
+    if len(kept) > 1 and _is_subject(row, kept[0], kept[1], asked):
+        kept = kept[1:]
     return (*kept, *parts)[0]
 
 
 def _is_predicate(row: Example, part: Span) -> bool:
-    """Return whether a part may be the verb of a sentence: one word in lower case, right behind a pronoun, or behind a name or a
-    noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
+    """Return whether a part may be the verb of a sentence: one word in lower case, right behind a pronoun, or behind a name
+    or a noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
     word = row.answer[part[0] : part[1]]
-    if not (word.islower() and word.isalpha()):
+    before = [unit for unit in answer_units(row) if unit.end < part[0]][-1:]
+    if not (word.islower() and word.isalpha() and before):
         return False
-    subject = [unit for unit in answer_units(row) if unit.end < part[0]][-1:]
-    if follows_pronoun(row, part[0]) or not subject:
-        return bool(subject)
-    (unit,) = subject
-    named = row.answer[unit.start].isupper() or follows_article(row, unit.start)
-    return unit.asked and unit.content and named and row.answer[unit.end : part[0]] == " "
+    subject = row.answer[before[0].start : before[0].end]
+    if subject.lower() in word_list(row, "pronoun"):
+        return True
+    named = subject[0].isupper() or follows(row, before[0].start, word_list(row, "article"))
+    return before[0].asked and before[0].content and named and row.answer[before[0].end : part[0]] == " "
+
+
+def _is_subject(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
+    """Return whether a part is the subject of the sentence that an answer begins with: before a form of "be" ("Her strongest
+    event is the butterfly."), or before a verb and its object in the answer to a question for something else ("The court gave
+    him a year.")."""
+    before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
+    words = [word.lower() for word in WORD.findall(before)]
+    links = [word.lower() for word in WORD.findall(between)]
+    if links and links[0] in word_list(row, "copula"):
+        before_it = [unit for unit in answer_units(row) if unit.end <= part[0]]
+        is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
+        return asked is None and is_new and not any(unit.content and not unit.asked for unit in before_it)
+    no_objects = {*word_list(row, "preposition"), *word_list(row, "and")}
+    is_first = len(words) < 2 and no_objects.union(word_list(row, "pronoun")).isdisjoint(words)
+    is_object = bool(links) and links[0] not in no_objects and not re.search(r"[,;:.]", between)
+    return is_first and is_object and not asks_for_subject(row)
 
 
 def _value_kind(answer: str, part: Span) -> ValueKind | None:

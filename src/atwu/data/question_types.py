@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from atwu._file_reading import read_yaml
+from atwu.data.english_verbs import is_auxiliary
 from atwu.data.form_phrases import row_language
 from atwu.data.languages import WORD, is_unspaced
 from atwu.data.schema import Example
@@ -58,40 +59,28 @@ def question_type(row: Example) -> QuestionType | None:
     return None
 
 
-def asks_with_preposition(row: Example) -> bool:
-    """Return whether a question begins with a preposition: "In which team does she play?"."""
-    return any(word in _words(row.question)[:1] for word in _listed(row, "preposition"))
+def asked_prepositions(row: Example) -> tuple[str, ...]:
+    """Return the preposition that a question begins or ends with, which its answer follows, too; behind the first one also all
+    others: "In which team does she play?", "What is she allergic to?"."""
+    words = _words(row.question)
+    prepositions = word_list(row, "preposition")
+    if words and words[0] in prepositions:
+        return prepositions
+    return tuple(word for word in prepositions if word in words[-1:])
 
 
-def follows_place_word(row: Example, start: int) -> bool:
-    """Return whether a word such as "in" is before a position of the answer."""
-    return _follows(row, start, _listed(row, "place_before"))
+def asks_for_subject(row: Example) -> bool:
+    """Return whether a question may ask for the subject of its verb ("What scares her?"): not for a reason or an event, and in
+    English not behind an auxiliary ("What does she fear?")."""
+    auxiliary = row_language(row) == "en" and any(is_auxiliary(word) for word in _words(row.question)[1:4])
+    return not auxiliary and question_type(row) not in ("reason", "event")
 
 
-def follows_preposition(row: Example, start: int) -> bool:
-    """Return whether a preposition is before a position of the answer."""
-    return _follows(row, start, _listed(row, "preposition"))
-
-
-def follows_pronoun(row: Example, start: int) -> bool:
-    """Return whether a pronoun such as "she" is right before a position of the answer, whose verb may begin there."""
-    return any(word in _words(row.answer[:start])[-1:] for word in _listed(row, "pronoun"))
-
-
-def follows_article(row: Example, start: int) -> bool:
-    """Return whether an article is right before a position of the answer."""
-    return any(word in _words(row.answer[:start])[-1:] for word in _listed(row, "article"))
-
-
-def is_before_copula(row: Example, end: int) -> bool:
-    """Return whether a form of "be" is right behind a position of the answer."""
-    return any(word in _words(row.answer[end:])[:1] for word in _listed(row, "copula"))
-
-
-def _follows(row: Example, start: int, listed: tuple[str, ...]) -> bool:
-    """Return whether a listed word is before a position, with nothing between but an article and words of the question."""
+def follows(row: Example, start: int, listed: Collection[str]) -> bool:
+    """Return whether one of some words is before a position of the answer, with nothing between but an article and words of the
+    question."""
     before = row.answer[:start]
-    between = {*_listed(row, "article"), *_words(row.question)}.difference(listed)
+    between = {*word_list(row, "article"), *_words(row.question)}.difference(listed)
     words = _words(before)
     while words and words[-1] in between:
         words.pop()
@@ -102,14 +91,14 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in WORD.findall(text)]
 
 
-def _listed(row: Example, name: str) -> tuple[str, ...]:
-    """Return a list of the language of a row; empty without one."""
+def word_list(row: Example, name: str) -> tuple[str, ...]:
+    """Return a list of `question_words.yaml` in the language of a row; empty without one."""
     return _question_words().get(row_language(row), {}).get(name, ())
 
 
 def reason_start(row: Example) -> int:
     """Return where a reason begins in an answer: behind its first "because", else 0."""
-    words = _listed(row, "because")
+    words = word_list(row, "because")
     for match in WORD.finditer(row.answer):
         if match.group().lower() in words:
             return match.end()
@@ -120,7 +109,7 @@ def reason_start(row: Example) -> int:
 
 def is_of(row: Example, text: str) -> bool:
     """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
-    return text.strip().lower() in _listed(row, "of")
+    return text.strip().lower() in word_list(row, "of")
 
 
 def _is_about_a_name(question: str, copula: tuple[str, ...]) -> bool:

@@ -28,7 +28,9 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 """A run of capitalized words and numbers, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
-_CHINESE_NAME_END = re.compile(r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾]")
+_CHINESE_NAME_END = re.compile(
+    r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾]"
+)
 """Characters that follow a name in a question; some begin one, too."""
 _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
