@@ -29,15 +29,15 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
 _CHINESE_NAME_END = re.compile(
-    r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾]"
+    r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾最]"
 )
 """Characters that follow a name in a question; some begin one, too."""
 _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
 _LONGEST_CHINESE_NAME = 4
-_ARABIC_VERB = re.compile(r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?)\s+\S+\s+)")
-"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of")."""
+_ARABIC_VERB = re.compile(r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?|(?:\S+\s+)?أي\s+\S+)\s+\S+\s+)")
+"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of"), "في أي جامعة تدرس" ("at which university studies")."""
 _NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)\b(?![./@:]\w|\()")
 """A word behind an English article or preposition, which is rarely a verb; but no part of a file name such as "tally.py"."""
 _OPENING_MARKS = " ¿¡\"'«“„‘("
