@@ -43,7 +43,9 @@ _INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
 _TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
 """An abbreviation before a name; before the end of a sentence it is a short word."""
 _CAPITALIZED = r"\p{Lu}[\p{L}\p{M}]*(?:['’-]\p{L}[\p{L}\p{M}]*)*"
-_PARTICLE = r"of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
+_PARTICLE = (
+    r"&|of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
+)
 _NAME = regex.compile(
     rf"(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
     rf"(?:\s+(?:(?:{_PARTICLE})\s+)?(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})|,\s(?:{_INITIALS})|,\s(?:Jr|Sr)\b\.?)*"
@@ -56,6 +58,7 @@ _SIGNS = regex.compile(
     r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
 """Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
+_DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _SENTENCE_END = ".!?:。！？：\n"
 
@@ -247,7 +250,10 @@ def _word_units(
         rare = name or counts or frequency < RARE_WORD or is_caseless(word.text)
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
-        if language == "en" and before.rpartition(" ")[2].lower() in _BE:
+        preceding = before.rpartition(" ")[2].lower()
+        if language == "en" and preceding in _DETERMINERS:
+            framing &= word.text not in _verbs()  # "after a fall"
+        if language == "en" and preceding in _BE:
             framing |= word.text in _progressives()
             framing |= following is not None and following.text in _participles()  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
@@ -333,8 +339,14 @@ def _framing_words(language: str) -> frozenset[str]:
         assert not isinstance(by_language, str)
         words += by_language.get(language, "").split()
     if language == "en":
-        words += (form for verb in _listed("verbs") for form in verb_forms(verb))
+        words += _verbs()
     return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
+
+
+@functools.cache
+def _verbs() -> frozenset[str]:
+    """Return the forms of English framing verbs but the one in -ing."""
+    return frozenset(form for verb in _listed("verbs") for form in verb_forms(verb))
 
 
 @functools.cache
@@ -345,7 +357,7 @@ def _progressives() -> frozenset[str]:
 
 @functools.cache
 def _participles() -> frozenset[str]:
-    return frozenset(form for verb in _listed("verbs") for form in verb_forms(verb) if active(form))
+    return frozenset(form for form in _verbs() if active(form))
 
 
 def begins_phrase(answer: str, start: int) -> bool:

@@ -36,8 +36,11 @@ _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
 _LONGEST_CHINESE_NAME = 4
-_ARABIC_VERB = re.compile(r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?|(?:\S+\s+)?أي\s+\S+)\s+\S+\s+)")
-"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of"), "في أي جامعة تدرس" ("at which university studies")."""
+_ARABIC_VERB = re.compile(
+    r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?|(?:\S+\s+)?أي\s+\S+)\s+\S+\s+)"
+)
+"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of"), "في أي جامعة تدرس" ("at which
+university studies")."""
 _NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)\b(?![./@:]\w|\()")
 """A word behind an English article or preposition, which is rarely a verb; but no part of a file name such as "tally.py"."""
 _OPENING_MARKS = " ¿¡\"'«“„‘("
