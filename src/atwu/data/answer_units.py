@@ -47,7 +47,7 @@ _PARTICLE = (
     r"&|of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
 )
 _NAME = regex.compile(
-    rf"(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
+    rf"(?<![\w-])(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
     rf"(?:\s+(?:(?:{_PARTICLE})\s+)?(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})|,\s(?:{_INITIALS})|,\s(?:Jr|Sr)\b\.?)*"
 )
 """A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
@@ -60,6 +60,8 @@ _SIGNS = regex.compile(
 """Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
 _DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
+_COMPLETED = "了"
+"""The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _SENTENCE_END = ".!?:。！？：\n"
 
 
@@ -285,7 +287,8 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
             for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
             if before.end == after.start
         )
-        if run and (run[-1].end != word.start or said != said_run):
+        ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
+        if ends:
             yield from _run_units(run, said_run)
             run = []
         run.append(word)
