@@ -20,6 +20,7 @@ from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
@@ -34,7 +35,9 @@ SHORT_ANSWER = 25
 """Words up to which every word of content may carry the fact, however frequent: "dark green", "lost his job". Longer answers
 have too many of them."""
 STEM, ENDING = 4, 3
-"""Minimum length that two words of one stem share, and maximum length of what follows it: "Japan" and "Japanese"."""
+"""Minimum length that two words of one stem share, and maximum length of what follows it, in letters: "Japan" and "Japanese".
+Behind a stem of `LONG_STEM` letters it may be one letter longer."""
+LONG_STEM = 6
 _ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
 _COMPLETE = ("money", "percent", "quantity", "date", "year", "time")
 """Kinds of values that are a phrase of their own before a word ("415,000 euros plus", but not "2 cats") and, but for a year,
@@ -108,6 +111,20 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     return tuple(sorted(units, key=lambda unit: unit.start))
 
 
+def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
+    """Return whether a part of an answer may be the verb of a sentence: one word in lower case, right behind a pronoun, or
+    behind a name or a noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
+    word = row.answer[part[0] : part[1]]
+    before = [unit for unit in units if unit.end < part[0]][-1:]
+    if not (word.islower() and word.isalpha() and before):
+        return False
+    subject = row.answer[before[0].start : before[0].end]
+    if subject.lower() in word_list(row, "pronoun"):
+        return True
+    named = subject[0].isupper() or follows(row, before[0].start, word_list(row, "article"))
+    return before[0].asked and before[0].content and named and row.answer[before[0].end : part[0]] == " "
+
+
 def candidate_spans(row: Example) -> tuple[Span, ...]:
     """Return the phrases that may carry the fact, by rule: rare units that the question does not say.
 
@@ -173,7 +190,7 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
         counted = before.span in chosen and between == " "
-        counted &= before.end in numbers or answer[before.start : before.end].islower()
+        counted &= before.end in numbers or not answer[before.start].isupper()
         if counted and unit.span not in chosen and answer[unit.start : unit.end].lower() in _listed("measures"):
             chosen.add(unit.span)
             yield unit
@@ -262,13 +279,13 @@ def _word_units(
 
 
 def _same_stem(one: str, other: str) -> bool:
-    """Whether two words have one stem: they agree in four letters and differ in three at their ends, at most."""
+    """Whether two words have one stem: they agree in `STEM` letters and differ in `ENDING` at their ends, at most."""
     shared = 0
     for first, second in zip(one, other, strict=False):
         if first != second:
             break
         shared += 1
-    return shared >= STEM and max(len(one), len(other)) - shared <= ENDING
+    return shared >= STEM and max(len(one), len(other)) - shared <= ENDING + (shared >= LONG_STEM)
 
 
 def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWord]) -> Iterator[Unit]:

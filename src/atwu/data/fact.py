@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atwu.data.answer_units import answer_units, begins_phrase
+from atwu.data.answer_units import answer_units, begins_phrase, is_predicate
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD, is_caseless
 from atwu.data.question_types import (
@@ -80,26 +80,13 @@ def asked_part(row: Example) -> Span | None:
         start = reason_start(row)
         kept = [part for part in parts if part[0] >= start]
     if asked is None:
-        kept = [part for part in kept if not _is_predicate(row, part)] or kept
+        units = answer_units(row)
+        kept = [part for part in kept if not is_predicate(row, part, units)] or kept
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
     if len(kept) > 1 and _is_subject(row, kept[0], kept[1], asked):
         kept = kept[1:]
     return (*kept, *parts)[0]
-
-
-def _is_predicate(row: Example, part: Span) -> bool:
-    """Return whether a part may be the verb of a sentence: one word in lower case, right behind a pronoun, or behind a name
-    or a noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
-    word = row.answer[part[0] : part[1]]
-    before = [unit for unit in answer_units(row) if unit.end < part[0]][-1:]
-    if not (word.islower() and word.isalpha() and before):
-        return False
-    subject = row.answer[before[0].start : before[0].end]
-    if subject.lower() in word_list(row, "pronoun"):
-        return True
-    named = subject[0].isupper() or follows(row, before[0].start, word_list(row, "article"))
-    return before[0].asked and before[0].content and named and row.answer[before[0].end : part[0]] == " "
 
 
 def _is_subject(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
@@ -113,7 +100,7 @@ def _is_subject(row: Example, part: Span, following: Span, asked: QuestionType |
         before_it = [unit for unit in answer_units(row) if unit.end <= part[0]]
         is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
         return asked is None and is_new and not any(unit.content and not unit.asked for unit in before_it)
-    no_objects = {*word_list(row, "preposition"), *word_list(row, "and")}
+    no_objects = {*word_list(row, "preposition"), *word_list(row, "link")}
     is_first = len(words) < 2 and no_objects.union(word_list(row, "pronoun")).isdisjoint(words)
     is_object = bool(links) and links[0] not in no_objects and not re.search(r"[,;:.]", between)
     return is_first and is_object and not asks_for_subject(row)

@@ -109,7 +109,7 @@ def _names(row: Example) -> Iterator[str]:
     question = row.question
     language = detect_language(question)
     if language == "ja":
-        yield from sorted(_JAPANESE_NAME.findall(question), key=len, reverse=True)
+        yield from _JAPANESE_NAME.findall(question)  # the name comes first
     elif language == "zh":
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
         yield from [piece for piece in pieces if len(piece) >= 2][:1]  # the name comes first
