@@ -175,7 +175,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
-        if joined and row.answer[joined[-1][1] : start] in ("", " ", "-") and not begins_phrase(row.answer, start):
+        if joined and row.answer[joined[-1][1] : start] in ("", " ", "-") and not begins_phrase(row, start):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
@@ -380,15 +380,22 @@ def _participles() -> frozenset[str]:
     return frozenset(form for form in _verbs() if active(form))
 
 
-def begins_phrase(answer: str, start: int) -> bool:
-    """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee"."""
+def begins_phrase(row: Example, start: int) -> bool:
+    """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee",
+    "Dr." in "sees Dr. Holt"."""
+    answer = row.answer
     if answer[start:].partition(" ")[0].lower() in _listed("apart"):
         return True
-    complete = [value for value in find_values(answer) if value.kind in _COMPLETE]
-    follows = any(value.end == start - 1 for value in complete)
+    values = find_values(answer)
+    complete = [value for value in values if value.kind in _COMPLETE]
     begins = any(value.start == start and value.kind != "year" for value in complete)
-    begins |= answer[start : start + 1].isalpha() and any(value.start == start for value in find_values(answer))
-    return answer[start - 1 : start] == " " and (follows or begins)
+    begins |= answer[start : start + 1].isalpha() and any(value.start == start for value in values)
+    follows_value = any(value.end == start - 1 for value in complete)
+    if answer[start - 1 : start] != " " or begins or follows_value:
+        return answer[start - 1 : start] == " "
+    units = answer_units(row)
+    verb = next((unit.span for unit in units if unit.end == start - 1), None)
+    return verb is not None and not answer[start].islower() and is_predicate(row, verb, units)
 
 
 @functools.cache

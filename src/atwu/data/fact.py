@@ -36,7 +36,7 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
     """Return the character ranges of the parts of a fact in the answer, in order; empty for an answer without words."""
     parts: list[Span] = []
     for start, end in key_token_spans(row):
-        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS) and not begins_phrase(row.answer, start):
+        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS) and not begins_phrase(row, start):
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
@@ -79,9 +79,10 @@ def asked_part(row: Example) -> Span | None:
     if asked == "reason":
         start = reason_start(row)
         kept = [part for part in parts if part[0] >= start]
-    if asked is None:
+    if asked != "event":
         units = answer_units(row)
         kept = [part for part in kept if not is_predicate(row, part, units)] or kept
+    if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
     if len(kept) > 1 and _is_subject(row, kept[0], kept[1], asked):
