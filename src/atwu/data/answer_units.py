@@ -16,7 +16,7 @@ from pathlib import Path
 import regex
 
 from atwu._file_reading import read_yaml
-from atwu.data.english_verbs import active, progressive, verb_forms
+from atwu.data.english_verbs import active, is_auxiliary, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
@@ -63,6 +63,8 @@ _SIGNS = regex.compile(
 """Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
 _DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
+_TWO = {"es": "dos", "it": "due"}
+"""Number words that are other words elsewhere, so that `find_values` leaves them out."""
 _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _SENTENCE_END = ".!?:。！？：\n"
@@ -106,23 +108,37 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
     numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
+    numbers |= {word.start for word in words if word.text == _TWO.get(language)}
     units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language, numbers)
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     return tuple(sorted(units, key=lambda unit: unit.start))
 
 
 def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
-    """Return whether a part of an answer may be the verb of a sentence: one word in lower case, right behind a pronoun, or
-    behind a name or a noun with its article that the question says ("Ada stirs a spoonful of jam into it.")."""
+    """Return whether a part of an answer may be the verb of its first sentence ("Ada will stir a spoonful of jam into it.").
+
+    It is one word in lower case, the first one that the question does not say, right behind a pronoun, an auxiliary, or a name
+    or a noun with its article that the question says.
+    """
     word = row.answer[part[0] : part[1]]
-    before = [unit for unit in units if unit.end < part[0]][-1:]
-    if not (word.islower() and word.isalpha() and before):
+    before = [unit for unit in units if unit.end < part[0]]
+    if not (word.islower() and word.isalpha()) or any(
+        unit.content and not (unit.asked or unit.framing) for unit in before
+    ):
         return False
-    subject = row.answer[before[0].start : before[0].end]
+    if row.answer[part[0] - 1] != " ":
+        return False
+    words = [row.answer[unit.start : unit.end].lower() for unit in before]
+    if words and is_auxiliary(words[-1]) and words[-1] not in _BE:
+        before.pop()
+    return bool(before) and _is_subject(row, before[-1])
+
+
+def _is_subject(row: Example, unit: Unit) -> bool:
+    subject = row.answer[unit.start : unit.end]
     if subject.lower() in word_list(row, "pronoun"):
         return True
-    named = subject[0].isupper() or follows(row, before[0].start, word_list(row, "article"))
-    return before[0].asked and before[0].content and named and row.answer[before[0].end : part[0]] == " "
+    return unit.asked and unit.content and (subject[0].isupper() or follows(row, unit.start, word_list(row, "article")))
 
 
 def candidate_spans(row: Example) -> tuple[Span, ...]:
@@ -394,8 +410,10 @@ def begins_phrase(row: Example, start: int) -> bool:
     if answer[start - 1 : start] != " " or begins or follows_value:
         return answer[start - 1 : start] == " "
     units = answer_units(row)
-    verb = next((unit.span for unit in units if unit.end == start - 1), None)
-    return verb is not None and not answer[start].islower() and is_predicate(row, verb, units)
+    before = next((unit.span for unit in units if unit.end == start - 1), None)
+    if before is None or answer[before[0] : before[1]].lower() in _listed("measures"):
+        return before is not None
+    return not answer[start].islower() and is_predicate(row, before, units)
 
 
 @functools.cache
