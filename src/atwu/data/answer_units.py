@@ -16,7 +16,7 @@ from pathlib import Path
 import regex
 
 from atwu._file_reading import read_yaml
-from atwu.data.english_verbs import active, is_auxiliary, progressive, verb_forms
+from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
@@ -62,11 +62,14 @@ _SIGNS = regex.compile(
 )
 """Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
 _DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
+_MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _TWO = {"es": "dos", "it": "due"}
 """Number words that are other words elsewhere, so that `find_values` leaves them out."""
 _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
+_JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
+"""What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
 
 
@@ -128,8 +131,7 @@ def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
         return False
     if row.answer[part[0] - 1] != " ":
         return False
-    words = [row.answer[unit.start : unit.end].lower() for unit in before]
-    if words and is_auxiliary(words[-1]) and words[-1] not in _BE:
+    if before and row.answer[before[-1].start : before[-1].end] in _MODALS:
         before.pop()
     return bool(before) and _is_subject(row, before[-1])
 
@@ -138,7 +140,11 @@ def _is_subject(row: Example, unit: Unit) -> bool:
     subject = row.answer[unit.start : unit.end]
     if subject.lower() in word_list(row, "pronoun"):
         return True
-    return unit.asked and unit.content and (subject[0].isupper() or follows(row, unit.start, word_list(row, "article")))
+    return (
+        unit.asked
+        and unit.content
+        and (not subject[0].islower() or follows(row, unit.start, word_list(row, "article")))
+    )
 
 
 def candidate_spans(row: Example) -> tuple[Span, ...]:
@@ -191,7 +197,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
-        if joined and row.answer[joined[-1][1] : start] in ("", " ", "-") and not begins_phrase(row, start):
+        if joined and row.answer[joined[-1][1] : start] in _JOINS and not begins_phrase(row, start):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
@@ -268,14 +274,19 @@ def _word_units(
     names = {form for word in asked_words if word.capital for form in word.forms}
     inflections: set[str] = set()
     if language == "en":
-        inflections = {form for word in asked_words for form in (*verb_forms(word.text), progressive(word.text))}
+        verbs = [word.text for word in asked_words]
+        inflections = {
+            form for verb in verbs for form in (*verb_forms(verb), progressive(verb), verb + verb[-1] + "ing")
+        }
     measures = _listed("measures")
     for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
         inflected |= not asked and word.text in inflections
-        frequency = listed_frequency(word.text, language)
+        # Lists have accents: "für" is frequent, "fur" is not.
+        spelling = answer[word.start : word.end].casefold()
+        frequency = max(listed_frequency(word.text, language), listed_frequency(spelling, language))
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from atwu.data.answer_units import answer_units, begins_phrase, is_predicate
+from atwu.data.form_phrases import polar_word
 from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD, is_caseless
 from atwu.data.question_types import (
@@ -74,7 +75,7 @@ def asked_part(row: Example) -> Span | None:
         return (*times, *parts)[0]
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
-        return (*values, *parts)[0]
+        return (*values, *(part for part in parts if _has_number(row.answer, part)), *parts)[0]
     kept = _without_adjuncts(row, parts, kinds)
     if asked == "reason":
         start = reason_start(row)
@@ -85,22 +86,30 @@ def asked_part(row: Example) -> Span | None:
     if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
-    if len(kept) > 1 and _is_subject(row, kept[0], kept[1], asked):
+    if len(kept) > 1 and _is_before_answer(row, kept[0], kept[1], asked):
         kept = kept[1:]
     return (*kept, *parts)[0]
 
 
-def _is_subject(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
-    """Return whether a part is the subject of the sentence that an answer begins with: before a form of "be" ("Her strongest
-    event is the butterfly."), or before a verb and its object in the answer to a question for something else ("The court gave
-    him a year.")."""
+def _is_before_answer(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
+    """Return whether the first part of an answer is none to the question.
+
+    It may stand before the sentence ("As a boy, Ada lost her dog."), or be its subject, before a form of "be" ("Her strongest
+    event is the butterfly.") or, if the question asks for something else, before a verb and its object ("The court gave him a
+    year.").
+    """
     before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
     words = [word.lower() for word in WORD.findall(before)]
     links = [word.lower() for word in WORD.findall(between)]
+    units = answer_units(row)
+    if between.startswith(", ") and links and polar_word(row) is None:
+        subject = [unit for unit in units if unit.start == part[1] + 2]
+        named = any(unit.asked and unit.content and row.answer[unit.start].isupper() for unit in subject)
+        return named or links[0] in word_list(row, "pronoun")
     if links and links[0] in word_list(row, "copula"):
-        before_it = [unit for unit in answer_units(row) if unit.end <= part[0]]
         is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
-        return asked is None and is_new and not any(unit.content and not unit.asked for unit in before_it)
+        said = all(unit.asked or not unit.content for unit in units if unit.end <= part[0])
+        return asked is None and is_new and said
     no_objects = {*word_list(row, "preposition"), *word_list(row, "link")}
     is_first = len(words) < 2 and no_objects.union(word_list(row, "pronoun")).isdisjoint(words)
     is_object = bool(links) and links[0] not in no_objects and not re.search(r"[,;:.]", between)
@@ -115,6 +124,11 @@ def _value_kind(answer: str, part: Span) -> ValueKind | None:
         if inside and at_end and any(char.isdecimal() for char in answer[value.start : value.end]):
             return value.kind
     return None
+
+
+def _has_number(answer: str, part: Span) -> bool:
+    """Return whether a part says a number, if only in words; but "one" is also a pronoun."""
+    return any(part[0] <= value.start < part[1] and value.canonical != "1" for value in find_values(answer))
 
 
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
