@@ -13,11 +13,9 @@ import pytest
 
 from atwu._program import set_program
 from atwu.benchmarks.base import LoadedRows
-from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.request import auto_settings
-from atwu.request.measurement import check_holdout
 from atwu.request.unlearn import _next_commands, unlearn
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
@@ -170,19 +168,6 @@ def test_a_verdict_is_read_back_as_written(tmp_path: Path) -> None:
     frame = verdict.to_pandas()
     assert list(frame.columns) == ["name", "before", "after", "limit", "met"]
     assert len(frame) == len(verdict.criteria) == 6
-
-
-def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
-    question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
-    check_holdout([text, question], [question, text], source="mine")
-    check_holdout([text], [text], source="mine")
-    for holdout, forget, kind in (
-        ([text], [question], "a question"),
-        ([Example.from_qa("Who?", "…"), text], [question], "a question"),
-        ([Example.from_qa("Who?", "…")], [text], "a row"),
-    ):
-        with pytest.raises(ValueError, match=f"mine: .*{kind}"):
-            check_holdout(holdout, forget, source="mine")
 
 
 def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(

@@ -93,7 +93,7 @@ class UnlearnCommand(NamesRows):
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
     holdout: str = rows_option(
-        "Holdout rows: similar to the forget rows, not in the training data; how likely they are is the goal of training.",
+        "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",
         "people:small:holdout",
     )
     request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)

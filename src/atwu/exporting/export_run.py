@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from atwu._files import (
     atomic_sibling,
     clear_atomic_siblings,
@@ -22,14 +24,17 @@ from atwu._files import (
 )
 from atwu._options import Option
 from atwu._program import command_line, program
+from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.facts.fact_table import GENERAL
+from atwu.evaluation.teacher_forced import read_tokens
 from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
-from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase
+from atwu.exporting.export_verdict import GOOD, judge_export
 from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
@@ -46,17 +51,14 @@ from atwu.modeling.load import (
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
 from atwu.request.measurement import (
-    LOSS_METRICS,
     Reading,
     ask_model,
     general_answers,
-    measure_model,
     measured_sets,
     untested,
 )
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
-from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
 from atwu.request.verdict import RequestVerdict
 from atwu.training.model_card import public_text
@@ -153,10 +155,10 @@ def export(
     request = RequestFolder(source.path)
     neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
     sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours, chained)
-    kept = {name: sets[name] for name in (RETAIN, GENERAL) if sets[name]}
+    kept = [sets[name] for name in (RETAIN, GENERAL) if sets[name]]
     say(f"asking the model about {len(sets[FORGET])} facts")
     said = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress="before export")
-    before = measure_model(model, tokenizer, kept, reading, name="before export", metrics=LOSS_METRICS)
+    losses = _retained_losses(model, tokenizer, kept, reading)
     by_unlearning = None
     if format != "adapter":
         if source.base_bits:
@@ -188,8 +190,10 @@ def export(
         gc.collect()
         say("asking the exported model the same questions")
         said_now = ask_model(TransformersGenerator(read, their_tokenizer), sets, reading, progress="exported model")
-        after = measure_model(read, their_tokenizer, kept, reading, name="after export", metrics=LOSS_METRICS)
-        increase = retain_loss_increase(before, after)
+        losses_now = _retained_losses(read, their_tokenizer, kept, reading)
+        increase = float(
+            np.max([0.0, *(now - loss for loss, now in zip(losses, losses_now, strict=True))])
+        )  # NaN stays NaN
         unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
         notes: tuple[str, ...] = ()
         if quantization:
@@ -214,7 +218,7 @@ def export(
             "gguf_type": gguf_type if format == "gguf" else None,
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
-            "fingerprint": after.fingerprint,
+            "fingerprint": model_fingerprint(read),
             "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": quantization},
             "retain_loss_increase": increase,
             "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
@@ -230,6 +234,13 @@ def export(
                 os.replace(folder, aside / "old")
             os.replace(staging, folder)
     return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+
+
+def _retained_losses(model: Any, tokenizer: Any, sets: Sequence[Sequence[Example]], reading: Reading) -> list[float]:
+    """Return the loss on sets of retained data: mean over rows, in nats/token."""
+    encoder = Encoder(tokenizer, max_length=reading.max_length, system=reading.system)
+    encoded = [encoder.encode_rows(rows, what="retained").rows for rows in sets]
+    return [-float(np.mean([row.logps.mean() for row in read_tokens(model, rows, entropy=False)])) for rows in encoded]
 
 
 def _rows(source: Source, forget: str | None, retain: str | None, say: Say) -> dict[str, Sequence[Example]]:

@@ -17,7 +17,6 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable
-from atwu.evaluation.result import EvalResult
 from atwu.request.asked_rows import AskedRows, flags_of, model_key
 from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
 from atwu.request.screen import verdict_html, verdict_text
@@ -149,13 +148,9 @@ class UnlearnResult:
     verdict: RequestVerdict
     run: FinishedRun | None
     """None if there was nothing to forget."""
-    before: EvalResult
-    """How likely the original model finds the rows."""
-    after: EvalResult | None
-    """The same of the unlearned model; None if there was nothing to forget."""
-    answers_before: FactTable
+    before: FactTable
     """What the original model said about the facts, the neighbours and general questions."""
-    answers_after: FactTable | None
+    after: FactTable | None
     """The same of the unlearned model, also in other states; None if there was nothing to forget."""
 
     @property
