@@ -11,10 +11,8 @@ import torch
 from atwu.data.pairing import EpochSampler
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
-    CHANGE_SCALES,
     CLEANING_SHARES,
     COOLDOWN,
-    EXPECTED_SCALE_CHECKS,
     LR_COOLDOWN,
     LR_DECREASE,
     LR_INCREASE,
@@ -246,37 +244,9 @@ def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
     assert Scripted([KNOWN, *[GOOD] * 8], leaks=[0.3, 0.2, 0.4, 0.4, 0.4, 0.4]).run() == 2 + PATIENCE + COOLDOWN
 
 
-def test_the_change_of_the_weights_is_scaled_to_the_smallest_factor_that_still_forgets() -> None:
-    for forgets_from, scale in [(0.0, CHANGE_SCALES[-1]), (0.55, 0.6), (0.65, 0.7), (0.75, 0.8), (0.95, 1.0)]:
-        controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=forgets_from)
-        controller.run()
-        assert controller.change_scale == scale
-        assert controller.trainer.model.weight.item() == pytest.approx(4 * scale)
-        assert controller.last.known_rows == (GOAL if scale == 1 else 0)
-
-
-def test_a_scaled_change_may_not_leak_more_than_the_trained_weights() -> None:
-    trained, scaled = [0.2] * MAX_AT_GOAL, [0.3] * 3  # of the factors .7, .8 and .9
-    controller = Scripted([KNOWN, *[GOOD] * (MAX_AT_GOAL + COOLDOWN)], leaks=[*trained, *scaled], forgets_from=0.0)
+def test_a_cleaned_change_is_evaluated() -> None:
+    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=0.4, cleaned_to=0.5)
     controller.run()
-    assert controller.change_scale == 1
-    assert controller.last.leak == 0.2
-
-
-def test_a_failed_factor_starts_a_search_among_the_larger_ones() -> None:
-    scaled = [0.3, 0.2]  # of the factors .7 and .8
-    controller = Scripted([KNOWN, *[GOOD] * 5, (2, 0.01)], leaks=[0.2, 0.3, 0.3, *scaled], forgets_from=0.0)
-    controller.run()
-    assert controller.change_scale == 0.8
-    assert not controller.evaluations.leaks
-
-
-def test_a_cleaned_change_is_evaluated_and_scaled_further() -> None:
-    """Four evaluations leave the weight 4; cleaning leaves 2, of which 0.7 is the smallest factor with at least 1.3."""
-    controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=1.3 / 4, cleaned_to=0.5)
-    controller.run()
-    assert controller.change_scale == 0.7
-    assert controller.trainer.model.weight.item() == pytest.approx(1.4)
     assert any("cleaned with 1 of the strength: known rows 0 of 20" in line for line in controller.said)
 
 
@@ -285,7 +255,7 @@ def test_a_change_is_cleaned_as_much_as_rows_stay_forgotten(forgets_from: float,
     """The whole strength leaves half of the weight 4, a quarter of it 7/8, a sixteenth 31/32."""
     controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=forgets_from, cleaned_to=0.5)
     controller.run()
-    assert controller.trainer.model.weight.item() == pytest.approx(kept * controller.change_scale)
+    assert controller.trainer.model.weight.item() == pytest.approx(kept)
     assert controller.last.known_rows == (GOAL if kept == 4 else 0)
 
 
@@ -296,13 +266,6 @@ def test_a_run_short_of_the_goal_keeps_no_cleaned_change_that_forgets_less() -> 
     assert sum("not kept: rows are known again" in line for line in controller.said) == 4
     assert controller.trainer.model.weight.item() == int(controller.trainer.model.weight.item()) > 0
     assert controller.last.known_rows == 10
-
-
-def test_weights_short_of_the_goal_are_not_scaled() -> None:
-    controller = Scripted([KNOWN, *[(10, 0.01)] * MAX_EVALUATIONS])
-    controller.run()
-    assert controller.change_scale == 1
-    assert not any("scaled" in line for line in controller.said)
 
 
 def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
@@ -333,7 +296,7 @@ def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evalu
         last = 5 * controller.run()
         assert last == 5 * (3 + leaking + COOLDOWN)
         assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
-        pauses = [seconds / CHECK - EXPECTED_SCALE_CHECKS for _, seconds in controller.expected]
+        pauses = [seconds / CHECK for _, seconds in controller.expected]
         assert pauses == [*[2] * 2, *[1] * (3 + leaking)]
 
 

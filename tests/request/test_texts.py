@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from atwu.evaluation.facts.fact_table import NEVER_KNOWN, UNSEEN_TEXTS
 
 from atwu import unlearn as unlearn_here
 from atwu.data.general_rows import general_text, known_texts, unseen_texts
@@ -19,7 +18,7 @@ from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.data.wording import has_wording
 from atwu.evaluation.facts.askings import AS_WRITTEN, CUTS, form_askings, own_askings
-from atwu.evaluation.facts.fact_table import FactTable, ask_facts, join_tables
+from atwu.evaluation.facts.fact_table import NEVER_KNOWN, UNSEEN_TEXTS, FactTable, ask_facts, join_tables
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.contrast import TokenLogps
 from atwu.methods.weightings.words_by_heart import spans_by_heart, wording_evidence

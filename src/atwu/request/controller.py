@@ -4,9 +4,7 @@ Every few steps it counts the forget rows that are still known, in all forms tha
 retained data. Rows that are still known are drawn more often from then on. If progress is slow and less than a quarter of the
 retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are
 restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until greedy answers do
-not state the facts either; while they do, the rate returns to its first value. The change of the weights is then scaled down
-as far as this stays true, which brings everything else closer to the original model: weights between those of two models often
-combine what each does well (WiSE-FT, Wortsman et al. 2022).
+not state the facts either; while they do, the rate returns to its first value.
 """
 
 from __future__ import annotations
@@ -55,15 +53,12 @@ faded, and what answers state changes less from step to step."""
 MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
 """Largest number of such evaluations: a run cools down until the increase of the retain loss is at most the first share of its
 limit, or has fallen by less than the second share of the limit since the last evaluation."""
-CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
-"""Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
-"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less and for a smaller change."""
-EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
-"""Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
-answers while the change of the weights is scaled."""
+"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less."""
+EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL = 8, 4
+"""Expected numbers until measurements give better ones: of all evaluations, and of those at the goal."""
 CONTROLLER_STATE_NAME = "controller.json"
 """File in a checkpoint: the state of the controller."""
 
@@ -113,8 +108,8 @@ class AdaptiveController(TrainerCallback):
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
         is no worse than the smallest, the one with the smallest loss on retained data."""
-        self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
-        self._weights = KeptWeights(trainer, original=stop and not trainer.sharded)  # before a checkpoint is loaded
+        self.rollbacks, self.cooled = 0, 0
+        self._weights = KeptWeights(trainer)
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
@@ -175,7 +170,7 @@ class AdaptiveController(TrainerCallback):
         if remaining[-1] <= 0:
             return True
         evaluations_since = len(remaining) - 1 - remaining.index(min(remaining))
-        return 0 < min(remaining) and remaining[-1] < NEAR and evaluations_since >= PATIENCE
+        return min(remaining) > 0 and remaining[-1] < NEAR and evaluations_since >= PATIENCE
 
     def _is_slow(self, measured: EvaluationRecord) -> bool:
         remaining = self.evaluations.remaining(measured)
@@ -278,8 +273,6 @@ class AdaptiveController(TrainerCallback):
             self.say(f"kept the weights of step {self.best.step}")
         if self.trainer.cleaning is not None:
             self._clean_change(self.last)
-        if self._weights.scalable and self.best is not None and self.best.leak is not None:
-            self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
             increase = self.evaluations.retain_loss_increase(self.last)
             history = TrainingHistory(
@@ -287,7 +280,6 @@ class AdaptiveController(TrainerCallback):
                 self.last.step,
                 self.rollbacks,
                 increase if math.isfinite(increase) else None,
-                self.change_scale,
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
@@ -319,41 +311,6 @@ class AdaptiveController(TrainerCallback):
             return measured, ""
         leak = self._find_leak(at_most=self._tolerated_leak)
         leaks_more = leak is not None and leak.excess > self._tolerated_leak
-        return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
-
-    # Scale of the weight change
-
-    def _scale_change(self, trained: EvaluationRecord) -> None:
-        """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are."""
-        scales = CHANGE_SCALES
-        while scales:
-            middle = len(scales) // 2
-            scale = scales[middle]
-            self._weights.scale_change(scale)
-            measured, reason = self._measure_scaled(trained)
-            self.say(
-                f"weight change scaled to {scale:g}: {self._describe(measured)}"
-                + (f"; not forgotten: {reason}" if reason else "")
-            )
-            if reason:
-                scales = scales[:middle]
-            else:
-                self.change_scale, self.best, scales = scale, measured, scales[middle + 1 :]
-                self.history.append(measured)
-        self._weights.scale_change(self.change_scale)
-        if self.change_scale < 1:
-            self.say(f"kept {self.change_scale:g} of the weight change: rows stay forgotten with less damage")
-
-    def _measure_scaled(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
-        """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing."""
-        measured, _ = self.evaluations.measure(trained.step)
-        if self._known_again(measured, trained):
-            return measured, "rows are known again"
-        if not self.evaluations.within_limit(measured):
-            return measured, "retain loss above its limit"
-        at_most = self._tolerated_leak
-        leak = self._find_leak(at_most=at_most)
-        leaks_more = leak is not None and leak.excess > at_most
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     def _known_again(self, measured: EvaluationRecord, trained: EvaluationRecord) -> bool:
@@ -392,8 +349,8 @@ class AdaptiveController(TrainerCallback):
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
         unchecked = max(cooldown - self.cooled, 0)
-        checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._weights.scalable else 0)
-        self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
+        self.trainer.expected_steps = last
+        self.trainer.expected_pause = (further - unchecked) * self._check_seconds
 
     # Learning rate and weights
 

@@ -68,8 +68,6 @@ class TrainingHistory:
     rollbacks: int
     retain_loss_increase: float | None
     """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
-    change_scale: float = 1.0
-    """Factor on the change of the weights since the start, chosen after training."""
     schema: Literal["atwu.history/3"] = HISTORY_SCHEMA
 
 
