@@ -90,7 +90,6 @@ def test_against_a_second_judge(atwu, server, tmp_path):
             r"split\.jsonl, line 4, column 'split': expected dev or test, got 'train'",
         ),
         ("judge agreement --data none.jsonl", 1, r"none\.jsonl has no cases; give rows with question"),
-        ("judge agreement --judge openai:m --judge-url {url} --max-cost 1", 1, "max_cost.*--judge-price"),
         ("judge agreement --data nowhere.jsonl", 1, r"nowhere\.jsonl"),
         ("judge agreement --split tset", 2, "--split .*dev.*test.*'tset'"),
         ("judge agreement --judge oracle", 1, "'oracle'"),
@@ -112,9 +111,9 @@ def test_against_a_second_judge(atwu, server, tmp_path):
             "'oracle' names no annotator; use offline,",
         ),
         (
-            "rows labels --data rows.jsonl --max-cost 1 --output out.jsonl",
+            "rows labels --data rows.jsonl --max-calls 1 --output out.jsonl",
             2,
-            "--max-cost; it needs --judge openai:MODEL",
+            "--max-calls; it needs --judge openai:MODEL",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from atwu.data.labelled_words import label_words
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.judge.asker import Asker, Unscored
-from atwu.judge.budget import CostEstimate
+from atwu.judge.budget import CallEstimate
 from atwu.judge.chat_model import ANNOTATION, ChatRequest, rubric_request
 from atwu.judge.prompted import json_object
 
@@ -58,7 +58,7 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
     return _counted(rows, found, absent=absent, failed=failed)
 
 
-def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
+def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CallEstimate:
     requests = [_request(row) for row in rows if row.forget_spans is None]
     return asker.estimate(requests, _read)
 
