@@ -45,8 +45,6 @@ class RunRecord:
     result: EvalResult
     run: Mapping[str, Any] | None = None
     """`run.json`: method, config, data, versions, seconds, memory."""
-    log: tuple[Mapping[str, Any], ...] = ()
-    """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
     trace: Trace | None = None
 
 

@@ -29,7 +29,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
     return render_template(
         "page.html",
         title=records.title,
-        summary=summary(records, focus=focus),
+        summary=summary(records),
         facts=facts(records),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
