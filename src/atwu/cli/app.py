@@ -158,7 +158,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _without_command(name: str, rest: Sequence[str]) -> None:
     """Print the version or the list of commands; `name` may be the first word of several commands."""
-    within = [each for each in COMMANDS if not name or each.startswith(f"{name} ")]
+    within = [command for command in COMMANDS if not name or command.startswith(f"{name} ")]
     if "--version" in rest and not name:
         from atwu import __version__
 
@@ -171,9 +171,9 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
         width = min(shutil.get_terminal_size().columns, 120)
         print("Usage: atwu COMMAND [OPTIONS]\n")
         print("Language-model unlearning: training, evaluation and deployment. Start with: atwu demo\n")
-        for each in within:
-            summary = " ".join((COMMANDS[each].__doc__ or "").split("\n\n")[0].split())
-            print(textwrap.fill(summary, width, initial_indent=f"  {each:<17}", subsequent_indent=" " * 19))
+        for command in within:
+            summary = " ".join((COMMANDS[command].__doc__ or "").split("\n\n")[0].split())
+            print(textwrap.fill(summary, width, initial_indent=f"  {command:<17}", subsequent_indent=" " * 19))
         print("\nOptions and an example of each command: atwu COMMAND --help")
         if not rest:
             sys.exit(2)

@@ -159,13 +159,13 @@ class RowsFormsCommand(_WritesRows):
         rows = open_rows(self.data)
         every = rows_in_forms(rows, tuple(dict.fromkeys((*forms, *FORMS))))
         check_no_forms(rows, every, what=self.data)
-        written = [each for each in every if each.form in forms]
-        for form, number in Counter(each.form for each in written).items():
+        written = [form_row for form_row in every if form_row.form in forms]
+        for form, number in Counter(form_row.form for form_row in written).items():
             say(f"{form:<18}{number:>6}")
         missing = describe_missing_forms(missing_forms(rows, forms), of=len(rows))
         if missing:
             say(missing)
-        return [each.row for each in written]
+        return [form_row.row for form_row in written]
 
 
 @dataclass(frozen=True, kw_only=True)

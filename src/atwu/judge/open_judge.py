@@ -70,11 +70,11 @@ def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) 
 
     `judge_concurrency` also applies to a served model whose answers are judged.
     """
-    defaults = {each.name: each.default for each in fields(options)}
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
-    if given:
-        need = "it needs" if len(given) == 1 else "they need"
-        raise UsageError(f"--judge {options.judge} does not use {', '.join(given)}; {need} --judge {instead}.")
+    defaults = {option.name: option.default for option in fields(options)}
+    unused = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
+    if unused:
+        need = "it needs" if len(unused) == 1 else "they need"
+        raise UsageError(f"--judge {options.judge} does not use {', '.join(unused)}; {need} --judge {instead}.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:

@@ -123,9 +123,9 @@ def problem(row: Example, text: str) -> str | None:
     if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
     # The content words of the labelled parts (without labels: of the whole answer) that are not in the question.
-    given = {word.stem for word in asked}
+    stems = {word.stem for word in asked}
     texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
-    for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in given):
+    for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in stems):
         if not answer.text.isascii():  # scripts without spaces
             revealed = answer.text in "".join(word.text for word in words)
         else:
@@ -190,7 +190,7 @@ def _meaning_request(row: Example, text: str) -> ChatRequest:
 
 def _read_paraphrases(text: str) -> list[str]:
     candidates = json_object(text).get("paraphrases")
-    if not isinstance(candidates, list) or not candidates or not all(isinstance(each, str) for each in candidates):
+    if not isinstance(candidates, list) or not candidates or not all(isinstance(text, str) for text in candidates):
         raise ValueError("no list of texts under the key paraphrases")
     return candidates
 

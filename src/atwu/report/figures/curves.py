@@ -14,35 +14,35 @@ from atwu.report.report_records import Records, RunRecord
 def mask_note(records: Records) -> str:
     """Return a sentence about masks that training computes once and a trace recomputes; empty if there are none."""
     traces = {label: [run.trace for run in records.of(label) if run.trace is not None] for label in records.labels}
-    found = [label for label, each in traces.items() if any(trace.weighting == "logprob_mask" for trace in each)]
-    if not found:
+    masked = [label for label, runs in traces.items() if any(trace.weighting == "logprob_mask" for trace in runs)]
+    if not masked:
         return ""
-    return f" {', '.join(found)}: training uses the mask of the original model; this is the mask of the current model."
+    return f" {', '.join(masked)}: training uses the mask of the original model; this is the mask of the current model."
 
 
 @report_figure("AUROC of token scores during training")
 def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the AUROC of each label's score over optimizer steps: mean over seeds, with their range."""
-    curves = {
-        (label, name): found
-        for label in records.labels
-        for name in ("forget", "holdout")
-        if (found := _over_seeds(records.of(label), name)) is not None
-    }
-    ends = {label: found["mean"].iloc[-1] for (label, name), found in curves.items() if name == "forget"}
+    curves: dict[tuple[str, str], pd.DataFrame] = {}
+    for label in records.labels:
+        for name in ("forget", "holdout"):
+            curve = _over_seeds(records.of(label), name)
+            if curve is not None:
+                curves[label, name] = curve
+    ends = {label: curve["mean"].iloc[-1] for (label, name), curve in curves.items() if name == "forget"}
     if not ends:
         return "no run recorded token scores during training (trace.json)."
     lines = {}
     sheet = new_figure(max(3.0, 0.6 + 0.165 * len(ends)))
     axes = sheet.subplots()
-    for (label, name), found in curves.items():
-        one, steps, mean = styles[label], found.index, found["mean"].array
+    for (label, name), curve in curves.items():
+        one, steps, mean = styles[label], curve.index, curve["mean"].array
         look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
             quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
             look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
-        elif (found["max"] > found["min"]).any():
-            low, high = found["min"], found["max"]
+        elif (curve["max"] > curve["min"]).any():
+            low, high = curve["min"], curve["max"]
             axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
         lines[label, name] = axes.plot(steps, mean, **look, label=f"{label}, {name}")[0]
     axes.axhline(0.5, **GUIDE)
@@ -69,6 +69,10 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
     """Mean, lowest and highest AUROC over seeds, at the steps recorded for all of them."""
     traces = [(run.trace.steps, run.trace.auroc.get(name, ())) for run in runs if run.trace is not None]
-    found = [pd.Series(values, steps[: len(values)], dtype=float) for steps, values in traces]
-    shared = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
-    return None if shared.empty else shared.agg(["mean", "min", "max"], axis=1)
+    lines = [pd.Series(values, steps[: len(values)], dtype=float) for steps, values in traces]
+    if not lines:
+        return None
+    shared = pd.concat(lines, axis=1).dropna()
+    if shared.empty:
+        return None
+    return shared.agg(["mean", "min", "max"], axis=1)

@@ -105,7 +105,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
         "about": str(records.study.get("about") or "").strip(),
         "commands": {title: text for title, text in commands.items() if text},
         "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
-        "versions": ", ".join(f"{package} {' and '.join(found)}" for package, found in versions.items()),
+        "versions": ", ".join(f"{package} {' and '.join(numbers)}" for package, numbers in versions.items()),
     }
 
 
