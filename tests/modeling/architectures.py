@@ -35,8 +35,8 @@ DOCS = Path(__file__).parents[2] / "benchmarks" / "results" / "architectures.md"
 MARK = "<!-- what follows is written by python -m tests.modeling.architectures --docs -->"
 NEAR = 1e-4
 """Tolerance of log-probfast_paths and gradients; larger errors in float32 are checked again in float64."""
-REPRESENTATIVES = (*("llama", "gpt2", "gpt_oss", "mamba", "qwen3_moe", "gemma2", "deepseek_v3"),)
-"""Representatives of the families, tested in every run."""
+REPRESENTATIVES = ("gpt2", "gpt_oss", "mamba")
+"""Tested in every run: learned positions, experts with a sliding window, and no attention."""
 
 
 @dataclass(frozen=True)

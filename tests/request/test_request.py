@@ -301,7 +301,7 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_self_generated_rows(
     monkeypatch.setattr("atwu.request.retain_set.common_questions", lambda kind: ("What is the capital of Peru?",))
     output = tmp_path / "retain.jsonl"
     sets = ("--forget", "people:tiny:forget", "--corpus", "people:tiny:full", "--count", "30")
-    done = run_here("retain", "build", "--model", target, *sets, "--output", output)
+    done = run_here("rows", "retain", "--model", target, *sets, "--output", output)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line[-1:].isdigit())
     assert int(counts["retain rows"]) == len(rows)

@@ -106,7 +106,9 @@ def test_a_resumed_run_goes_on_with_the_rows_that_leaked_before(model_folder, tm
     assert not torch.equal(weights(trainers["without"]), weights(trainers["whole"]))
 
 
-@pytest.mark.parametrize("kind", ["qwen3_moe", "nemotron_h", "gemma3"])
+@pytest.mark.parametrize(
+    "kind", ["qwen3_moe", *(pytest.param(kind, marks=pytest.mark.night) for kind in ("nemotron_h", "gemma3"))]
+)
 def test_a_run_is_resumed_whose_files_name_the_weights_otherwise(kind, model_folder, tmp_path):
     """Experts are stored one by one, and parts of hybrids and wrappers under other names than the model's."""
     folder = with_tokenizer(kind, model_folder, tmp_path / "model")

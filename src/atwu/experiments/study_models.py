@@ -50,7 +50,7 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     if lacking:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
-            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu paraphrase writes "
+            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu rows paraphrases writes "
             "them."
         )
 

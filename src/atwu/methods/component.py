@@ -127,7 +127,7 @@ NEEDS: Mapping[str, str] = {
     "reference_activations": "outputs of one layer of the original model (--reference)",
     "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
     "refusal_answers": "a refusal of the forget questions (--refusal-sentence)",
-    "own_alternates": "column alternate in every forget row (atwu alternates build)",
+    "own_alternates": "column alternate in every forget row (atwu rows alternates)",
     "own_samples": "answers of the model itself to the forget questions, sampled before training or anew in every epoch",
     "refused_questions": "questions that the model refuses (a list of our own) and its states at their ends",
     "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",

@@ -177,7 +177,7 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
         )
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
-        items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
+        items.append(f"paraphrases: {which} (atwu rows paraphrases writes them)")
     return (
         *items,
         "other languages, questions that do not name the subject",

@@ -427,7 +427,7 @@ def _advice(outcome: str, about_cost: Sequence[Criterion], far_from_limit: bool)
     if damaged:
         return ("lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase",)
     further = _FURTHER if far_from_limit else _COSTLIER
-    return (f"{further}, or add paraphrases of the forget rows (atwu paraphrase)",)
+    return (f"{further}, or add paraphrases of the forget rows (atwu rows paraphrases)",)
 
 
 def _repeat(earlier: Sequence[RegressionCheck]) -> tuple[str, ...]:

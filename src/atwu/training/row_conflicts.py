@@ -39,7 +39,7 @@ def check_no_overlap(
     first = kept[repeats[0] - 1]
     others = len(repeats) - 1
     more = f", like {others} more row{'s' * (others > 1)}" if others else ""
-    how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
+    how = ", as `atwu rows retain --corpus` does" if option == "--retain" else ""
     raise ValueError(
         f"{source}: row {repeats[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
         f"{option}{how}."

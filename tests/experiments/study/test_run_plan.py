@@ -119,7 +119,7 @@ def test_a_run_killed_after_its_result_is_cleaned_up_by_the_next_command(step, t
 
 
 def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
-    work.error = BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
+    work.error = BudgetReachedError(limit=1, unjudged=3)
     again(tmp_path, models)
     assert work.unlearned == ["wga-s1"]
 

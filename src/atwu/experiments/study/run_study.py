@@ -245,9 +245,9 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
-    """Return the judge options of one of several processes, with its share of the cost limit."""
-    if judging.max_cost is not None:
-        judging = replace(judging, max_cost=judging.max_cost / slots)
+    """Return the judge options of one of several processes, with its share of the calls."""
+    if judging.max_calls is not None:
+        judging = replace(judging, max_calls=judging.max_calls // slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
     return judging

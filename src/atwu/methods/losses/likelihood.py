@@ -91,7 +91,7 @@ class LearnAlternate(ForgetLoss):
 class LearnVagueAnswer(LearnAlternate):
     """ReLearn (Xu et al. 2025, arXiv 2502.11190): train on vague answers to the questions and their paraphrases.
 
-    `atwu alternates build --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
+    `atwu rows alternates --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
     cut after a quarter, and on rows of WikiQA.
     """
 
