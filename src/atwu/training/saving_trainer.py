@@ -1,7 +1,7 @@
 """Trainer that writes atomic checkpoints, and results with model, record, log and model card, on transformers' `Trainer`.
 
-All private hooks of transformers that this package overrides are here. Two more names are only used: `_get_dataloader` in
-`token_trainer.py`, and the table of optimizers in `optimization.py`.
+All private hooks of transformers that this package overrides are here. One more name is only used: `_get_dataloader` in
+`token_trainer.py`.
 """
 
 from __future__ import annotations
