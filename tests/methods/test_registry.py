@@ -54,14 +54,15 @@ def test_external_components_and_methods(tables, tiny_llama, batch):
     atwu.register_method(
         "half_of_double", Method("Half", "half", "double_ga", "nll", "nobody", {"forget_weight": 0.12})
     )
-    model, reference, forget, retain = tiny_llama(), tiny_llama(1), batch(seed=1), batch(seed=2)
-    ours = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8)
-    plain = atwu.unlearning_loss(model, forget, retain, method="grad_diff")
+    model, reference = tiny_llama(), tiny_llama(1)
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
+    ours = atwu.unlearning_loss(model, rows, method="half_of_double", retain_weight=0.8)
+    plain = atwu.unlearning_loss(model, rows, method="grad_diff")
     assert ours.loss.item() == pytest.approx(plain.loss.item(), abs=1e-6)
-    tripled = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8, scale=6.0)
+    tripled = atwu.unlearning_loss(model, rows, method="half_of_double", retain_weight=0.8, scale=6.0)
     assert tripled.forget.item() == pytest.approx(3 * plain.forget.item(), rel=1e-6)
     once, twice = (
-        atwu.unlearning_loss(model, forget, retain, method="grad_diff", retain_loss=name, reference=reference).retain
+        atwu.unlearning_loss(model, rows, method="grad_diff", retain_loss=name, reference=reference).retain
         for name in ("kl", "twice")
     )
     assert twice.item() == pytest.approx(2 * once.item(), abs=1e-6)
@@ -90,9 +91,9 @@ def bounded(logps, weights, *, cap=3.0):
 
 
 def test_plain_functions_are_components(tables, tiny_llama, batch, tmp_path):
-    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    model, rows = tiny_llama(), {"forget": batch(seed=1), "retain": batch(seed=2)}
     found = atwu.unlearning_loss(
-        model, forget, retain, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
+        model, rows, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
     )
     expected = (1 - found.logps.exp()) * found.mask
     torch.testing.assert_close(found.token_weights, expected)
@@ -121,11 +122,11 @@ def few(logps):
     ("function", "said"), [(a_number, "float"), (nothing, "NoneType"), (few, r"a tensor of shape \(.*, 3\)")]
 )
 def test_a_plain_function_must_return_one_value_per_token(tables, tiny_llama, batch, function, said):
-    rows = batch(seed=1), batch(seed=2)
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
     with pytest.raises(
         ValueError, match=f"forget loss {function.__name__} returned {said}; expected one value per token"
     ):
-        atwu.unlearning_loss(tiny_llama(), *rows, method="grad_diff", forget_loss=function)
+        atwu.unlearning_loss(tiny_llama(), rows, method="grad_diff", forget_loss=function)
 
 
 def of_hidden(hidden):

@@ -259,7 +259,7 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
         "__annotations__": dict.fromkeys(numbers, "float"),
         "__module__": function.__module__,
         "formula": (inspect.getdoc(function) or function.__name__).splitlines()[0],
-        "needs": ("reference_logps",) if "ref_logps" in inputs else (),
+        "original": ("logps",) if "ref_logps" in inputs else (),
         method: compute,
     }
     return type(function.__name__, (base,), body)

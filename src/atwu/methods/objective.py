@@ -5,7 +5,8 @@ The trainers use `micro_batch_loss`; `unlearning_loss` is the same without a tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,8 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.reference import Reference, reference_of_batch
+from atwu.modeling.reference import reference_of_batch
 
-Batch = Mapping[str, Tensor] | TokenBatch
 _SMALL = 1e-5
 _LARGEST_RATIO = 1e6
 
@@ -97,7 +97,7 @@ def micro_batch_loss(
     Raises:
         ValueError: a batch or another input that the recipe needs is missing.
     """
-    counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs(Reference())
+    counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs()
     rows = batches_of(recipe, batches)
     forget_loss, retain_loss = recipe.forget_component, recipe.retain_component
     if forget_loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
@@ -197,9 +197,9 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if {"alternates", "refusal_answers", "refusal_rows", "own_samples"} & set(recipe.needs):
+    if recipe.answering is not None:
         required["alternate"] = "alternate answers to the forget prompts"
-    if "retain_alternates" in recipe.needs:
+    if recipe.retain_component is not None and recipe.retain_component.reads_alternates:
         required["retain_alternate"] = "alternate answers to the retain prompts"
     for name, what in required.items():
         if batches.get(name) is None:
@@ -210,7 +210,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
-    if "reference_logps" in loss.needs:
+    if "logps" in loss.original:
         if "forget" not in reference.logps:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
@@ -261,108 +261,62 @@ def _weights(
 
 def unlearning_loss(
     model: nn.Module,
-    forget: Batch,
-    retain: Batch | None = None,
-    *,
+    rows: Mapping[str, Any],
     method: str,
+    *,
     reference: nn.Module | None = None,
     scorer: TokenScorer | None = None,
-    score_offset: Tensor | None = None,
-    token_weights: Tensor | None = None,
-    alternate: Batch | None = None,
-    retain_alternate: Batch | None = None,
-    prompted: Batch | None = None,
-    expert: Batch | None = None,
-    novice: Batch | None = None,
-    refusal_ids: Sequence[int] = (),
-    refusal_direction: Tensor | None = None,
-    weighting: str | Callable[..., Any] | None = None,
-    forget_loss: str | Callable[..., Any] | None = None,
-    retain_loss: str | None = None,
-    preserve: str | None = None,
-    replacement: str | None = None,
-    configuration: str = "ours",
+    inputs: LossInputs | None = None,
     layout: LayoutChoice = "auto",
     **options: Any,
 ) -> UnlearningLoss:
-    """Compute any method's loss on one forget batch and one retain batch.
+    """Compute any method's loss on one batch, without a trainer.
 
     Args:
         model: the causal language model being unlearned.
-        forget: `input_ids`, `attention_mask`, `labels` of shape (batch, length), labels -100 on uncounted tokens; also
-            `token_labels` (1 on labelled tokens) for the weighting `labels`.
-        retain: the same for retain rows; required unless the method has no retain loss.
+        rows: batches by name, as `collate_pairs` makes them; other keys are ignored. Each has `input_ids`, `attention_mask` and
+            `labels` of shape (batch, length), labels -100 on uncounted tokens. `forget` may have `token_labels` (1 on labelled
+            tokens) for the weighting `labels`. `retain` is required unless the method has no retain loss. Some methods read
+            `alternate` (preferred answers to the forget prompts), `retain_alternate` (refusals of the retain prompts), and the
+            forget answers behind the prompt of a teacher: `prompted`, or `expert` and `novice` (ELM).
         method: a name listed by `atwu methods`.
         reference: the original model, for methods that need it; on the same device, not changed.
         scorer: for learned weights; None gives every token the score 1/2.
-        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, concatenated,
-            shape (counted tokens,).
-        token_weights: weights in [0, 1] that replace the method's own, shape (batch, length), not shifted; required for
-            weightings that are computed before training (except `labels`, which come from the batch).
-        alternate: preferred answers to the forget prompts, for methods that use them.
-        retain_alternate: refusals of the retain prompts, for methods that use them.
-        prompted: forget answers behind the prompt of a teacher, for methods that use them; with the counted tokens of `forget`.
-        expert: the same behind the prompt that announces an expert (ELM).
-        novice: the same behind the prompt that announces a novice.
-        refusal_ids: token ids of JensUn's refusal.
-        refusal_direction: LUNAR's direction towards refused questions, shape (hidden,).
-        weighting: replace the method's token weighting, by name or by a function.
-        forget_loss: replace its forget loss, by name or by a function.
-        retain_loss: replace its retain loss.
-        preserve: keep the answer tokens that the weighting spares: kl, nll or none.
-        replacement: learn the other answers in `alternate`: refusal, alternative or none.
-        configuration: sets options that are not given: ours, authors or paper.
+        inputs: what a trainer computes before training, except the outputs of the reference. `token_weights` are required for
+            weightings that are computed before training, except `labels`.
         layout: see `forward_tokens`.
-        options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
+        options: components (`weighting`, `retain_loss`, ...) and options of components (`beta`, ...) instead of the method's
+            own; see `recipe`.
 
     Raises:
         ValueError: unknown names, hyperparameters that the method does not have, missing inputs or wrong shapes.
     """
-    decided = recipe(
-        method,
-        weighting=weighting,
-        forget_loss=forget_loss,
-        retain_loss=retain_loss,
-        preserve=preserve,
-        replacement=replacement,
-        configuration=configuration,
-        **options,
-    )
-    given = {"forget": forget, "retain": retain, "alternate": alternate, "retain_alternate": retain_alternate}
-    rows = batches_of(decided, given)
-    rows |= {name: _everywhere(rows[name], appends=appends) for name, appends in decided.all_positions.items()}
-    if token_weights is not None and decided.all_positions.get("forget"):
-        token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
+    decided = recipe(method, **options)
+    inputs = inputs or LossInputs()
+    batches = batches_of(decided, rows)
+    for name, appends in decided.all_positions.items():
+        batches[name] = _everywhere(batches[name], appends=appends)
+    if inputs.token_weights is not None and decided.all_positions.get("forget"):
+        longer = nn.functional.pad(inputs.token_weights, (0, 1), value=1.0)
+        inputs = dataclasses.replace(inputs, token_weights=longer)
     specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
-    if specs and reference is None:
-        raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
-    behind = {"forget": ("prompted", prompted), "expert": ("expert", expert), "novice": ("novice", novice)}
-    prompts = decided.forget_component.teacher_prompts()
-    read = rows | {name: _behind(*behind[name], rows["forget"]) for name in prompts}
-    references = Reference()
-    if reference is not None and specs:
-        references = reference_of_batch(reference, read, specs, layout=layout)
-    return micro_batch_loss(
-        model,
-        rows,
-        decided,
-        scorer=scorer,
-        inputs=LossInputs(
-            references,
-            token_weights=token_weights,
-            score_offset=score_offset,
-            refusal_ids=tuple(refusal_ids),
-            refusal_direction=refusal_direction,
-        ),
-        layout=layout,
-    )
+    if specs:
+        if reference is None:
+            raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
+        prompted = {
+            name: _behind(rows, "prompted" if name == "forget" else name, batches["forget"])
+            for name in decided.forget_component.teacher_prompts()
+        }
+        outputs = reference_of_batch(reference, batches | prompted, specs, layout=layout)
+        inputs = dataclasses.replace(inputs, reference=outputs)
+    return micro_batch_loss(model, batches, decided, scorer=scorer, inputs=inputs, layout=layout)
 
 
-def _behind(name: str, prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
-    """Return the forget answers behind a prompt, given as the argument `name`."""
-    if prompted is None:
+def _behind(rows: Mapping[str, Any], name: str, forget: TokenBatch) -> TokenBatch:
+    """Return the batch of forget answers behind a prompt."""
+    if rows.get(name) is None:
         raise ValueError(f"the teacher of this method reads a prompt; pass its forget rows as {name}.")
-    batch = TokenBatch.of(prompted, name=name)
+    batch = TokenBatch.of(rows[name], name=name)
     counted, expected = (each.labels[:, 1:][each.mask] for each in (batch, forget))
     if not torch.equal(counted, expected):
         raise ValueError(f"{name} and forget have different answers; both need the same labels in the same order.")

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from atwu._names import lookup
 from atwu.methods.component import (
-    NEEDS,
     Component,
     ComponentOption,
     FixedWeighting,
     ForgetLoss,
     Loss,
+    OriginalOutput,
     PreserveLoss,
     RetainLoss,
+    RowsName,
     TermWeights,
     Weighting,
     options_of_component,
@@ -32,7 +33,7 @@ from atwu.methods.component_registry import (
     load_plugins,
     named_component,
 )
-from atwu.methods.losses.first_token import FirstTokenJS, ReplacementLoss
+from atwu.methods.losses.first_token import ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 
@@ -81,12 +82,19 @@ class Recipe:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (
-            self.factors,
-            *self.weighting_components,
-            self.forget_component,
-            *filter(None, [self.retain_component, self.preserve_component, self.replacement_component]),
-        )
+        return (self.factors, *(component for _, component in self.named_components))
+
+    @property
+    def named_components(self) -> tuple[tuple[str, Component], ...]:
+        """Weightings and losses, with what errors call each."""
+        named: list[tuple[str, Component | None]] = [
+            *((f"weighting {self.weighting!r}", weighting) for weighting in self.weighting_components),
+            (f"forget loss {self.forget_loss!r}", self.forget_component),
+            (f"retain loss {self.retain_loss!r}", self.retain_component),
+            (f"preserve {self.preserve!r}", self.preserve_component),
+            (f"replacement {self.replacement!r}", self.replacement_component),
+        ]
+        return tuple((name, component) for name, component in named if component is not None)
 
     @property
     def options(self) -> dict[str, ComponentOption]:
@@ -144,9 +152,50 @@ class Recipe:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Inputs besides forget rows: keys of `NEEDS`."""
-        needed = {need for component in self.components for need in component.needs}
-        return tuple(need for need in NEEDS if need in needed)
+        """What the method needs besides forget rows, in words and each once."""
+        return tuple(dict.fromkeys(words for component in self.components for words in component.needs()))
+
+    @property
+    def reads_retain(self) -> bool:
+        return any(component.reads_retain for component in self.components)
+
+    @property
+    def reads_labels(self) -> bool:
+        return any(component.reads_labels for component in self.components)
+
+    @property
+    def original(self) -> frozenset[OriginalOutput]:
+        """What the losses read of the original model in every step."""
+        losses = (component for component in self.components if isinstance(component, Loss))
+        return frozenset(output for loss in losses for output in loss.original)
+
+    @property
+    def auxiliary(self) -> dict[str, RowsName]:
+        """Options that name further models, with the rows that each is fine-tuned on where none is given."""
+        fixed = (weighting for weighting in self.weighting_components if isinstance(weighting, FixedWeighting))
+        return {option: rows for weighting in fixed for option, rows in weighting.auxiliary.items()}
+
+    @property
+    def reads_original(self) -> bool:
+        """Whether a weighting reads rows with the original model before training."""
+        return any(isinstance(each, FixedWeighting) and each.reads_original for each in self.weighting_components)
+
+    @property
+    def answering(self) -> ForgetLoss | ReplacementLoss | None:
+        """The loss that reads other answers to the forget questions, or None."""
+        losses = (self.forget_component, self.replacement_component)
+        return next((loss for loss in losses if loss is not None and loss.reads_alternates), None)
+
+    @property
+    def prefers_as_written(self) -> bool:
+        """Whether a loss reads answers that belong to each question as it is written."""
+        losses = (self.answering, self.retain_component)
+        return any(loss is not None and loss.from_column for loss in losses)
+
+    @property
+    def changes_questions(self) -> bool:
+        """Whether it reads the question of each forget row, so that no row may be a text without one."""
+        return bool(self.forget_component.teacher_prompts() or self.forget_component.refused_questions())
 
     @property
     def all_positions(self) -> dict[str, bool]:
@@ -159,11 +208,7 @@ class Recipe:
         if not self.forget_component.all_positions:
             return {}
         sets = {"forget": self.forget_component.reads_head}
-        compares = self.retain_component is not None and not {
-            "reference_distributions",
-            "reference_activations",
-        }.isdisjoint(self.retain_component.needs)
-        if compares and self.retain_component is not None:
+        if self.retain_component is not None and {"distributions", "layer"} & set(self.retain_component.original):
             sets["retain"] = self.retain_component.reads_head
         return sets
 
@@ -357,7 +402,8 @@ def _check_combination(made: Recipe) -> None:
             f"forget loss {made.forget_loss!r} trains on alternate answers, which weighting {made.weighting!r} does not "
             "weight; use uniform."
         )
-    if forget.balanced and not isinstance(made.retain_component, FirstTokenJS | None):
+    retain = made.retain_component
+    if forget.balanced and retain is not None and type(retain).slope is Loss.slope:
         raise ValueError(
             f"forget loss {made.forget_loss!r} compares gradients with retain loss js_first; got {made.retain_loss!r}."
         )
@@ -371,15 +417,14 @@ def _check_combination(made: Recipe) -> None:
             f"preserve reads the tokens of the forget answers, but forget loss {made.forget_loss!r} does not."
         )
     compares = type(forget).from_distributions is not Loss.from_distributions
-    if preserve is not None and compares and "reference_distributions" in preserve.needs:
+    if preserve is not None and compares and "distributions" in preserve.original:
         raise ValueError(
             f"forget loss {made.forget_loss!r} compares distributions on forget rows itself; use preserve='nll', or "
             "another forget loss such as satga."
         )
-    own_answers = {"alternates", "refusal_rows", "own_samples"} & set(forget.needs)
-    if made.replacement_component is not None and own_answers:
+    if made.replacement_component is not None and forget.reads_alternates:
         raise ValueError(f"forget loss {made.forget_loss!r} has other answers of its own; use it without replacement.")
-    if made.all_positions and "labels" in made.needs:
+    if made.all_positions and made.reads_labels:
         raise ValueError(
             f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
             "(jensun: or set legacy=False)."

@@ -158,7 +158,7 @@ def prepare(
             for row, texts in zip(rows, about.alternatives, strict=True)
         )
         own_answers: tuple[Example, ...] = ()
-        if "retain" in recipe.needs:
+        if recipe.reads_retain:
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)

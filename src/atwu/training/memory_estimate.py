@@ -100,14 +100,14 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes
     copies, compared = 0.0, 0.0
     if isinstance(config, UnlearnConfig):
-        needs = set(config.recipe().needs)
-        if "reference_distributions" in needs:
+        original = config.recipe().original
+        if "distributions" in original:
             half = config.bf16 or config.fp16
             # Autocast converts the output layer and that of the reference; the gradient adds products of its size.
             compared = model.embedding * (half + (0 if config.lora_r else 0.5 if half else 1))
-        if config.reference == "model" and any(need.startswith("reference_") for need in needs):
+        if config.reference == "model" and original:
             copies += weights
-        elif "reference_distributions" in needs and not config.lora_r:
+        elif "distributions" in original and not config.lora_r:
             copies += model.embedding
         if config.perturbs_weights:  # original weights, perturbation, and gradient at the perturbed weights
             copies += 3 * model.trained

@@ -16,8 +16,8 @@ from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset
+from atwu.methods.component import WeightUpdates
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -113,7 +113,7 @@ class MethodTrainer(TokenTrainer):
             )
         if args.world_size > 1 and args.clean_change:
             raise ValueError("clean_change works in a single process only; train with one, or leave it out.")
-        samples = "own_samples" in self.recipe.needs
+        samples = bool(self.recipe.forget_component.sampled_readings())
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
         source = ModelSource(model=str(model)) if isinstance(model, str | Path) else None
@@ -121,7 +121,7 @@ class MethodTrainer(TokenTrainer):
             check_saved_adapter(source, args)
         if source is not None and processing_class is None:
             processing_class = load_checked_tokenizer(source)
-        if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
+        if processing_class is None and (samples or self.recipe.forget_component.refused_questions()):
             raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
@@ -170,10 +170,10 @@ class MethodTrainer(TokenTrainer):
             self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self.sum_over_processes)
             if scores.scorer_pretrain:
                 self.add_callback(AtStart(self.pretrain_scorer))
-        self.dual: DualAscent | None = None
-        """Updates of the retain weight, if the retain loss has a limit."""
-        if isinstance(self.recipe.retain_component, LimitedNLL):
-            self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
+        self.weight_updates: WeightUpdates | None = None
+        """Updates of the retain weight, if it is not constant."""
+        if self.recipe.retain_component is not None:
+            self.weight_updates = self.recipe.retain_component.weight_updates(self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
@@ -186,7 +186,7 @@ class MethodTrainer(TokenTrainer):
         self.rectification: GradientRectification | None = None
         if args.rectify_gradient:
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
-        self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
+        self.stateful += filter(None, (self.alternation, self.weight_updates, self.rectification))
         self.collapse: ComponentCollapse | None = None
         if args.collapse_components:
             self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
@@ -314,8 +314,8 @@ class MethodTrainer(TokenTrainer):
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         recipe = self.recipe
-        if self.dual is not None:
-            factors = dataclasses.replace(recipe.factors, retain_weight=self.dual.multiplier)
+        if self.weight_updates is not None:
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.weight_updates.multiplier)
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
@@ -379,9 +379,9 @@ class MethodTrainer(TokenTrainer):
         if self.collapse is not None:
             self.add_logged("collapsed", torch.tensor(self.collapse.collapse()))
         # Logged terms are summed over processes; these are the same in all of them.
-        if self.dual is not None:
-            self.add_logged("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
-            self.dual.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
+        if self.weight_updates is not None:
+            self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))
+            self.weight_updates.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
         if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()

@@ -41,8 +41,6 @@ from atwu.training.progress import Say
 from atwu.training.reference_tables import OriginalModel, ReferenceSource, prepare_references
 from atwu.training.training_rows import UnlearningRows
 
-AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
-
 
 @dataclass(frozen=True, slots=True)
 class PrecomputedTables:
@@ -85,7 +83,7 @@ class PrecomputedTables:
 
 def digests_of_inputs(recipe: Recipe) -> dict[str, str]:
     """Return digests of everything a run reads besides its model and rows, and of its method."""
-    plain, folders = recipe.as_plain(), {"scorer_from", *AUXILIARY}
+    plain, folders = recipe.as_plain(), {"scorer_from", *recipe.auxiliary}
     # Folder contents identify a run, not their paths.
     plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
     found = {"recipe": short_hash(plain)}
@@ -93,7 +91,7 @@ def digests_of_inputs(recipe: Recipe) -> dict[str, str]:
         folder = Path(recipe.settings["scorer_from"])
         found["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
     return found | {
-        name: stored_weights_fingerprint(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings
+        name: stored_weights_fingerprint(recipe.settings[name]) for name in recipe.auxiliary if name in recipe.settings
     }
 
 
@@ -141,7 +139,7 @@ def _whole_on(
     device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, ReferenceSpec]
 ) -> Iterator[None]:
     """Context in which the full original model is on the device, before it is sharded."""
-    if not wanted and not {"original_logps", "auxiliary_models", "evidence"}.intersection(recipe.needs):
+    if not wanted and not recipe.reads_original:
         yield
         return
     waits = next(model.parameters()).device

@@ -17,6 +17,7 @@ from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
+from atwu.methods.component import RowsName
 from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
@@ -26,7 +27,6 @@ from atwu.training.config import FinetuneConfig, TokenTrainingConfig, UnlearnCon
 from atwu.training.finetune import FinetuneTrainer
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
-from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.row_sets import RowSet, encode_dataset, report_rows
 from atwu.training.run_folder import RunFolder
@@ -163,8 +163,8 @@ def train_run(
     check_run(source, config, folder, tokenizer=tokenizer)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
-    if "auxiliary_models" in recipe.needs:
-        found = auxiliary_models(source, config, rows.sets, say=say)
+    if recipe.auxiliary:
+        found = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
         config.component_options = {**config.component_options, **found}  # the given configuration stays as it is
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
@@ -198,7 +198,7 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     recipe = config.recipe()
     for part in recipe.components:
-        if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
+        if not getattr(part, "auxiliary", None):  # auxiliary models exist only after training
             part.check()
     shape = source.architecture().get_text_config()
     recipe.forget_component.target_token_ids(tokenizer)
@@ -206,7 +206,7 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
         recipe.layer(int(shape.num_hidden_layers))
     if "scorer_from" in recipe.settings:
         scorer_of(recipe.settings["scorer_from"], int(shape.hidden_size))
-    for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
+    for name in (recipe.settings[option] for option in recipe.auxiliary if option in recipe.settings):
         check_model_name(name)
         if load_tokenizer(name).backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
             raise ValueError(
@@ -215,21 +215,27 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
 
 
 def auxiliary_models(
-    source: ModelSource, config: UnlearnConfig, rows: Mapping[str, RowSet], *, say: Say
+    source: ModelSource,
+    config: UnlearnConfig,
+    auxiliary: Mapping[str, RowsName],
+    rows: Mapping[str, RowSet],
+    *,
+    say: Say,
 ) -> dict[str, str]:
-    """Return folders for those options `auxiliary_forget` and `auxiliary_retain` that are not given.
+    """Return folders for those of the options in `auxiliary` that are not given.
 
     SU-LLM (Wan et al. 2025) compares a model fine-tuned on the forget set with one fine-tuned on the retain set. Both are
     trained here from the model to unlearn, once, and cached by model, rows and configuration.
     """
     options = config.component_options
-    missing = [name for name in ("forget", "retain") if options.get(f"auxiliary_{name}") is None]
+    missing = {option: name for option, name in auxiliary.items() if options.get(option) is None}
     if not missing:
         return {}
     if config.quantize is not None:
         raise ValueError(
             f"quantize={config.quantize!r} does not work with auxiliary models, whose full weights are trained; "
-            "leave it out, or train them with atwu finetune and set auxiliary_forget and auxiliary_retain."
+            "leave it out, or train them with atwu finetune and set "
+            f"{' and '.join(auxiliary)}."
         )
     shared = ["learning_rate", "per_device_train_batch_size", "seed", "max_length", "system"]
     shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"] if config.lora_r else []
@@ -249,7 +255,7 @@ def auxiliary_models(
         template_text(source.chat_template) if source.chat_template else None,
         source.chat_template_kwargs,
     ]
-    for name in missing:
+    for option, name in missing.items():
         key = short_hash([rows[name].fingerprint, *same])
         folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{key[:16]}"
         if is_intact(folder):
@@ -260,7 +266,7 @@ def auxiliary_models(
             folder.parent.mkdir(parents=True, exist_ok=True)
             given = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
             run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=given, output=folder, say=say)
-        folders[f"auxiliary_{name}"] = str(folder)
+        folders[option] = str(folder)
     return folders
 
 
