@@ -124,7 +124,7 @@ def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(mod
     make_trainer(model_folder, tmp_path, **saving, save_steps=12).train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
     later = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
-    with pytest.raises(ValueError, match=r"checkpoint-12 .*config\.learning_rate"):
+    with pytest.raises(ValueError, match=r"checkpoint-12 .*options\.learning_rate"):
         later.train(resume_from_checkpoint=True)
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; resume from a checkpoint"):
         later.train(resume_from_checkpoint=tmp_path / "nowhere")

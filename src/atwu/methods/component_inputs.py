@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from atwu.data.arrays import FloatArray
     from atwu.data.encode import EncodedRow
     from atwu.data.schema import Example
-    from atwu.methods.component import RowsName
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
@@ -107,7 +106,7 @@ class AnswerRows:
 
     examples: Sequence[Example]
     tokenizer: Any
-    what: RowsName
+    what: Literal["forget", "retain"]
     epochs: int
     """Passes over the rows with a draw of their own."""
     seed: int

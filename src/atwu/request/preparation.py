@@ -13,6 +13,7 @@ import torch
 
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
+from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
@@ -62,7 +63,6 @@ from atwu.request.text_sentences import fact_noun
 from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
-from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
@@ -260,7 +260,8 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
             return True
         if folder.has_results():
             raise FileExistsError(
-                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
+                f"{folder.work} holds an unfinished request that differs in "
+                f"{', '.join(key_differences(before or {}, key))}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
     files.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from atwu._options import Option
 from atwu._program import command_line, program
+from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -114,19 +114,22 @@ class UnlearningRequest:
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
         settings = config.as_plain()
-        key: dict[str, Any] = {
-            "model": model_key(self.source),
-            "forget": fingerprint(self.rows),
-            "asked": None if self.asked is None else self.asked.source.key,
-            "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
-            "holdout": fingerprint(self.holdout_rows),
-            "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
-            "max_retain_increase": self.max_retain_increase,
-            "request_note": self.request_note,
-            "auto_memory": self.auto_memory,
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(key))
-        return plain
+        return run_key(
+            "request",
+            options={name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
+            model=model_key(self.source),
+            rows={
+                "forget": fingerprint(self.rows),
+                "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
+                "holdout": fingerprint(self.holdout_rows),
+            },
+            inputs={
+                "asked": None if self.asked is None else self.asked.source.key,
+                "max_retain_increase": self.max_retain_increase,
+                "request_note": self.request_note,
+                "auto_memory": self.auto_memory,
+            },
+        )
 
     def command(self) -> str:
         """Return the command line of the same request."""

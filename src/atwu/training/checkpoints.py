@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ from torch import nn
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, versions, write_json
 from atwu._manifest import damage, write_manifest
+from atwu._run_key import key_differences, run_key
 from atwu.modeling.model_checks import check_complete
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
@@ -128,7 +128,7 @@ def checkpoint_to_resume(
     written = read_object(named) if named.exists() else {}
     if written != own:
         raise ValueError(
-            f"{last} belongs to another run, which differs in {key_differences(written, own)}; set another "
+            f"{last} belongs to another run, which differs in {', '.join(key_differences(written, own))}; set another "
             f"output_dir, or continue from it anyway: train(resume_from_checkpoint={last!r})."
         )
     return last
@@ -202,7 +202,7 @@ def packages(config: TokenTrainingConfig, loaded: LoadedModel) -> dict[str, str]
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 
-def run_key(
+def training_key(
     command: str,
     config: TokenTrainingConfig,
     loaded: LoadedModel,
@@ -211,33 +211,22 @@ def run_key(
     tokenizer: Any,
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the key of a run, as plain JSON; `inputs` are digests of what it reads besides model and rows."""
-    plain = None if tokenizer is None else f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
-    key = {
-        "command": command,
-        "model": loaded.fingerprint,
-        "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
-        "data": {name: each.fingerprint for name, each in sets.items()},
-        "inputs": inputs,
-        "config": {
-            name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
+    """Return the key of a training run; `inputs` are digests of what it reads besides model and rows."""
+    tokenization = None
+    if tokenizer is not None:
+        text = f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
+        tokenization = hashlib.sha256(text.encode()).hexdigest()
+    without = NOT_RESULT | _PARTS_OF_A_STEP
+    return run_key(
+        command,
+        options={name: value for name, value in config.as_plain().items() if name not in without},
+        model=loaded.fingerprint,
+        rows={name: rows.fingerprint for name, rows in sets.items()},
+        inputs={
+            **inputs,
+            "tokenizer": tokenization,
+            "rows_per_step": config.rows_per_step,
+            "device": config.device.type,
+            "versions": packages(config, loaded),
         },
-        "rows_per_step": config.rows_per_step,
-        "device": config.device.type,
-        "versions": packages(config, loaded),
-    }
-    plain_key: dict[str, Any] = json.loads(json.dumps(key, default=str))
-    return plain_key
-
-
-def key_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """List the entries that differ between two keys, one level deep."""
-    names = []
-    for name in sorted(set(old) | set(new)):
-        before, after = old.get(name), new.get(name)
-        if before != after:
-            if isinstance(before, dict) and isinstance(after, dict):
-                names += [f"{name}.{key}" for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-            else:
-                names.append(name)
-    return ", ".join(names[:6]) or "its settings"
+    )

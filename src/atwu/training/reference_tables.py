@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu._cache import cached_tensors, hash_of_list, is_cached
+from atwu._run_key import run_key
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
@@ -91,22 +92,23 @@ class OriginalModel:
         return nullcontext() if plain else original_model(self.model)
 
     def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
-        """Return everything that can change the values, as plain JSON."""
+        """Return everything that can change the values."""
         if self.fingerprint is None:
             self.fingerprint = model_fingerprint(self.model)
         # It can change outputs without changing weights.
-        found: Any = getattr(self.model, "config", None)
-        config = {} if found is None else json.loads(found.to_json_string(use_diff=False))
-        return {
-            "format": 1,
-            "model": self.fingerprint,
-            "config": {name: each for name, each in config.items() if name not in ("_name_or_path", "use_cache")},
-            "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
-            "wanted": dataclasses.asdict(wanted),
-            "autocast": self.autocast_dtype,
-            "torch": torch.__version__,
-            "device": next(self.model.parameters()).device.type,
-        }
+        configuration: Any = getattr(self.model, "config", None)
+        config = {} if configuration is None else json.loads(configuration.to_json_string(use_diff=False))
+        return run_key(
+            "reference values",
+            options={"wanted": dataclasses.asdict(wanted), "autocast": self.autocast_dtype},
+            model=self.fingerprint,
+            rows={"read": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16))},
+            inputs={
+                "config": {name: value for name, value in config.items() if name not in ("_name_or_path", "use_cache")},
+                "torch": torch.__version__,
+                "device": next(self.model.parameters()).device.type,
+            },
+        )
 
 
 @dataclass(slots=True)

@@ -26,7 +26,8 @@ from filelock import FileLock, Timeout
 from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
 from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.training.checkpoints import key_differences, last_checkpoint
+from atwu._run_key import key_differences
+from atwu.training.checkpoints import last_checkpoint
 
 RECORD_SCHEMA = "atwu.run/2"
 STATE_NAME, LOCK_NAME = "state.json", "run.lock"
@@ -195,7 +196,8 @@ class RunFolder:
             # Without a checkpoint there is nothing to resume from, and nothing to lose.
             if last_checkpoint(self.work) is not None:
                 raise FileExistsError(
-                    f"{self.work} contains an unfinished run that differs in {key_differences(known, key)}; finish "
+                    f"{self.work} contains an unfinished run that differs in "
+                    f"{', '.join(key_differences(known, key))}; finish "
                     "it with its own settings, or pass --overwrite to discard it."
                 )
         self.clear()

@@ -42,7 +42,7 @@ from atwu.training.checkpoints import (
     packages,
     publish_checkpoint,
     restore_renamed,
-    run_key,
+    training_key,
 )
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
@@ -122,7 +122,7 @@ class SavingTrainer(Trainer):
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
-        return run_key(
+        return training_key(
             self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.digests()
         )
 

@@ -15,6 +15,7 @@ from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
+from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
 from atwu.methods.component import RowsName
@@ -243,21 +244,22 @@ def auxiliary_models(
     hardware = ("disable_tqdm", "use_cpu", "bf16", "fp16", "fsdp", "fsdp_config")
     unkeyed = {name: getattr(config, name) for name in hardware} | {"save_strategy": "no"}
     start, folders = str(source.model), dict[str, str]()
-    same = [
-        # An adapter folder does not contain the base model.
-        model_fingerprint(load_model(start, **source.load_kwargs))
-        if is_adapter(start)
-        else stored_weights_fingerprint(start, source.revision),
-        settings,
-        [source.dtype, config.bf16, config.fp16, config.device.type],
-        versions(),
-        config.world_size,  # changes the batches
-        template_text(source.chat_template) if source.chat_template else None,
-        source.chat_template_kwargs,
-    ]
+    if is_adapter(start):  # its folder does not contain the base model
+        fingerprint = model_fingerprint(load_model(start, **source.load_kwargs))
+    else:
+        fingerprint = stored_weights_fingerprint(start, source.revision)
+    inputs = {
+        "precision": [source.dtype, config.bf16, config.fp16],
+        "device": config.device.type,
+        "versions": versions(),
+        "processes": config.world_size,  # changes the batches
+        "chat_template": template_text(source.chat_template) if source.chat_template else None,
+        "chat_template_kwargs": source.chat_template_kwargs,
+    }
     for option, name in missing.items():
-        key = short_hash([rows[name].fingerprint, *same])
-        folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{key[:16]}"
+        trained_on = {name: rows[name].fingerprint}
+        key = run_key("auxiliary model", options=settings, model=fingerprint, rows=trained_on, inputs=inputs)
+        folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{short_hash(key)[:16]}"
         if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
