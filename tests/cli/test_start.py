@@ -73,7 +73,7 @@ def test_help_and_typos_of_every_command_import_no_heavy_package():
         common, every, *heavy = line.split()
         assert not heavy, (name, heavy)
         assert 1 <= int(common) <= 40, name
-        assert (int(every) > 60) == (name in ("unlearn", "finetune", "plan")), name
+        assert (int(every) > 50) == (name in ("unlearn", "finetune", "plan")), name
 
 
 def test_options_of_transformers_exist_in_the_installed_version_and_have_its_types():

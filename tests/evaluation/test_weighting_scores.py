@@ -122,8 +122,8 @@ def test_worked_values(worked, name, expected):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_every_weighting_except_uniform_has_a_score():
-    assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform"}
+def test_every_weighting_has_a_score_but_a_constant_and_one_that_reads_changed_rows():
+    assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform", "contrast"}
     assert next(iter(scored_weightings())) == "scorer"
 
 

@@ -69,6 +69,37 @@ def test_external_components_and_methods(tables, tiny_llama, batch):
     assert recipe("atwu", weighting="half*rarity").weighting_names == ("half", "rarity")
 
 
+def test_a_component_says_what_it_reads(tables, tiny_llama, batch):
+    class Compared(ForgetLoss):
+        """Squared distance of log-probabilities to those of the original model."""
+
+        formula = "(log p - log p0)^2"
+        original = ("logps",)
+        reads_text = ("forget",)
+
+        def values(self, terms, weights):
+            return weights * (terms.logps - terms.reference_logps) ** 2
+
+    atwu.register_forget_loss("compared", Compared)
+    decided = recipe("grad_diff", forget_loss="compared")
+    assert decided.original == {"logps"}
+    assert decided.needs == (
+        "forget rows as text (token ids are not enough)",
+        "log-probabilities of the original model (--reference)",
+        "retain rows (--retain)",
+    )
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
+    with pytest.raises(ValueError, match="needs the original model; pass it as reference"):
+        atwu.unlearning_loss(tiny_llama(), rows, "grad_diff", forget_loss="compared")
+    out = atwu.unlearning_loss(tiny_llama(), rows, "grad_diff", forget_loss="compared", reference=tiny_llama())
+    assert out.forget.item() == pytest.approx(0.0, abs=1e-10)
+
+
+def test_an_unknown_output_of_the_original_model_is_refused_where_the_class_is_written():
+    with pytest.raises(ValueError, match=r"unknown output of the original model 'logp'.*Did you mean 'logps'"):
+        type("Misspelt", (ForgetLoss,), {"original": ("logp",)})
+
+
 def test_external_hyperparameter_works_like_any_other(tables, tmp_path):
     atwu.register_forget_loss("double_ga", DoubleAscent)
     config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=3)

@@ -234,8 +234,8 @@ class PlanCommand(NamesRows):
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
         size = batch_size(settings, len(rows))
-        given = with_method(settings, rows) | {"per_device_train_batch_size": size}
-        config = UnlearnConfig(**given)
+        options = with_method(settings, rows) | {"per_device_train_batch_size": size}
+        config = UnlearnConfig(**options)
         check_adapter_options(config)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
         device, free = config.device.type, float(free_memory(config.device))
@@ -251,14 +251,14 @@ class PlanCommand(NamesRows):
             f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {batch.input_ids.numel():,} tokens per batch. "
             "Memory in GB:\n"
         )
-        estimates = list(strategy_estimates(source, given, batch, device=device, free=free))
+        estimates = list(strategy_estimates(source, options, batch, device=device, free=free))
         table = plain_table("strategy", *ITEMS, "", right=ITEMS)
         table.header_style = "dim"
         for column in table.columns[1:]:
             column.no_wrap = True
-        for each in estimates:
-            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in ITEMS)
-            table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")
+        for estimate in estimates:
+            sizes = (f"{getattr(estimate.memory, name) / 1e9:.1f}" for name in ITEMS)
+            table.add_row(estimate.strategy.description, *sizes, "fits" if estimate.fits else "")
         terminal().print(table)
         chosen = first_that_fits(estimates, device=device)
         words = " ".join(flags(chosen.strategy.options))
@@ -269,10 +269,10 @@ class PlanCommand(NamesRows):
 
 
 def _bytes(size: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB)", size.strip())
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB)", size.strip())
+    if match is None or not float(match[1]):
         raise UsageError(f"--device-memory must be a size such as 24GB or 80GiB, got {size!r}.")
-    return float(found[1]) * {"GB": 1e9, "GiB": 2.0**30, "MB": 1e6}[found[2]]
+    return float(match[1]) * {"GB": 1e9, "GiB": 2.0**30, "MB": 1e6}[match[2]]
 
 
 def first_process() -> bool:

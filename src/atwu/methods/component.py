@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
 
+from atwu._names import lookup
 from atwu._options import Option, options_of
 
 if TYPE_CHECKING:
@@ -117,13 +118,12 @@ Reduction = Literal["tokens", "selected", "sequences", "row_means"]
 over rows."""
 RowsName = Literal["forget", "retain"]
 
-OriginalOutput = Literal["logps", "distributions", "layer"]
-"""What a loss reads of the original model."""
-ORIGINAL_OUTPUTS: Mapping[OriginalOutput, str] = {
+ORIGINAL_OUTPUTS = {
     "logps": "log-probabilities",
     "distributions": "next-token distributions",
     "layer": "outputs of one layer",
 }
+"""What a loss may read of the original model, with a name for people."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, setting))
@@ -138,7 +138,7 @@ class Component:
     """Whether it uses retain rows."""
     reads_labels: ClassVar[bool] = False
     """Whether it uses labels of the key tokens, which every forget row must then have."""
-    reads_text: ClassVar[Collection[RowsName]] = ()
+    reads_text: ClassVar[Collection[str]] = ()
     """Sets of rows of which it reads the text, so that token ids are not enough."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -223,14 +223,19 @@ class Loss(Component):
     of_logits: ClassVar[bool] = False
     """Whether `from_distributions` takes logits instead of log-probabilities."""
 
-    original: ClassVar[Collection[OriginalOutput]] = ()
-    """Outputs of the original model that every step reads."""
+    original: ClassVar[Collection[str]] = ()
+    """Outputs of the original model that every step reads: keys of `ORIGINAL_OUTPUTS`."""
     reads_alternates: ClassVar[bool] = False
     """Whether it reads other answers to the questions of its rows, in the batch `alternate` (`retain_alternate`)."""
     from_column: ClassVar[bool] = False
     """Whether these are the column `alternate`, or a refusal where a row has none: answers to the question as written."""
     own_alternates: ClassVar[bool] = False
     """Whether every row must have the column."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for output in cls.original:
+            lookup("output of the original model", output, ORIGINAL_OUTPUTS)
 
     def needs(self) -> list[str]:
         words = super().needs()

@@ -88,7 +88,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
         raise ValueError("a row has no token (its attention mask is all zero); remove it from the batch.")
     if packed:
         slots, owned = _shared_slots([row.tolist() for row in rows])
-        shape = (1, sum(int(each.sum()) for each in owned))
+        shape = (1, sum(int(counted.sum()) for counted in owned))
     else:
         shape = (len(rows), max(lengths))
         slots = [torch.arange(length) + place * shape[1] for place, length in enumerate(lengths)]

@@ -134,13 +134,15 @@ class Comparisons:
         """Return a copy with the teachers' output layer, of which all share one, in the dtype of matrix products."""
         cast = functools.cache(lambda weight: weight.to(dtype))
 
-        def converted(each: Comparison | None) -> Comparison | None:
-            if each is None or each.teacher is None or each.teacher.head is None:
-                return each
-            head = dataclasses.replace(each.teacher.head, weight=cast(each.teacher.head.weight))
-            return dataclasses.replace(each, teacher=dataclasses.replace(each.teacher, head=head))
+        def converted(comparison: Comparison | None) -> Comparison | None:
+            if comparison is None or comparison.teacher is None or comparison.teacher.head is None:
+                return comparison
+            head = dataclasses.replace(comparison.teacher.head, weight=cast(comparison.teacher.head.weight))
+            return dataclasses.replace(comparison, teacher=dataclasses.replace(comparison.teacher, head=head))
 
-        return dataclasses.replace(self, segments=tuple((place, converted(each)) for place, each in self.segments))
+        return dataclasses.replace(
+            self, segments=tuple((place, converted(comparison)) for place, comparison in self.segments)
+        )
 
 
 def compare(

@@ -126,7 +126,7 @@ def forward_tokens(
                 own=own,
                 predicting=predicting,
                 layer_states=None if output.layer_states is None else output.layer_states[own],
-                **{name: _to_grid(each[span], mask) for name, each in optional.items() if each is not None},
+                **{name: _to_grid(values[span], mask) for name, values in optional.items() if values is not None},
             )
         )
     return results

@@ -199,10 +199,10 @@ class _Decoder:
             while batch.rows and not (join and batch.joins):
                 yield self._advance(batch)
             waiting.append(batch)
-            while sum(len(each.rows) for each in waiting) >= _JOINED * len(rows):
+            while sum(len(state.rows) for state in waiting) >= _JOINED * len(rows):
                 waiting = [join_batches(waiting)]
                 yield self._advance(waiting[0])
-        while any(each.rows for each in waiting):
+        while any(state.rows for state in waiting):
             waiting = [join_batches(waiting)]
             yield self._advance(waiting[0])
 

@@ -178,8 +178,8 @@ class _TargetLogps(torch.autograd.Function):
             tempered = _Tempered(torch.zeros_like(chosen), temperature, variance) if temperature is not None else None
             for span in blocks(weight.shape[0], block):
                 logits = head.logits(states, dtype, span)
-                found, columns = _inside(targets, span)
-                chosen[found] = logits[found, columns]
+                inside, columns = _inside(targets, span)
+                chosen[inside] = logits[inside, columns]
                 block_peak, block_best = logits.max(dim=-1)
                 if best is not None:
                     best = torch.where(block_peak > peak, block_best + span.start, best)
@@ -221,8 +221,8 @@ class _TargetLogps(torch.autograd.Function):
                     share = logits.sub_(log_total[:, None]).exp_()
                 # d logp / d logit = 1[target] - softmax, times the incoming gradient.
                 d_logits = share.mul_(-grad[:, None])
-                found, columns = _inside(targets, span)
-                d_logits[found, columns] += grad[found]
+                inside, columns = _inside(targets, span)
+                d_logits[inside, columns] += grad[inside]
                 if slope is not None:
                     d_logits *= slope
                 if ctx.scale != 1.0:

@@ -50,7 +50,7 @@ def block_list(model: nn.Module) -> nn.ModuleList | None:
     config: Any = getattr(model, "config", None)
     depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
     for part in (decoder, model):
-        if part is not None and (fitting := [each for each in text_lists(part).values() if len(each) == depth]):
+        if part is not None and (fitting := [blocks for blocks in text_lists(part).values() if len(blocks) == depth]):
             return fitting[0] if len(fitting) == 1 else None
     return None
 
@@ -78,14 +78,14 @@ def without_wrappers(name: str) -> str:
 
 def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the parameters of adapters by full name of the adapted weight."""
-    found: dict[str, list[nn.Parameter]] = {}
+    adapters: dict[str, list[nn.Parameter]] = {}
     for name, module in model.named_modules():
         if isinstance(getattr(module, "lora_A", None), nn.ModuleDict):
             weight = getattr(module, "parameter_name", "weight")
-            found[f"{without_wrappers(name)}.{weight}"] = [
+            adapters[f"{without_wrappers(name)}.{weight}"] = [
                 parameter for name, parameter in module.named_parameters() if re.match(r"lora_[AB]\.", name)
             ]
-    return found
+    return adapters
 
 
 def last_mlp(model: nn.Module) -> nn.Module | None:
@@ -108,19 +108,19 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         if adapted:
             by_weight = adapters_by_weight(stack[index])
             of_output = [by_weight.get(name, by_weight.get(f"{name}.weight", [])) for name in matrices]
-            found = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
+            trained = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
         else:
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
-            found = [
+            trained = [
                 p for name, p in stack[index].named_parameters() if f"{name}.".startswith(starts) and p.requires_grad
             ]
-        if not found:
+        if not trained:
             names = ", ".join(matrices) or "mlp.down_proj"
             raise ValueError(
                 f"decoder layer {index} of {type(model).__name__} has no trainable {names}, which this method trains"
                 + (f" (adapt it with lora_targets={names.replace(', ', ',')})." if adapted else ".")
             )
-        trainable |= {id(parameter) for parameter in found}
+        trainable |= {id(parameter) for parameter in trained}
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trainable)
 

@@ -246,7 +246,7 @@ def load_model(
             GenerationConfig.from_pretrained(source)
     config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
     with explain_damage(source, CONFIG):
-        read: Any = model_class(config).from_pretrained(
+        loaded: Any = model_class(config).from_pretrained(
             source,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
@@ -256,7 +256,7 @@ def load_model(
             ignore_mismatched_sizes=True,  # for a report with their names; `check_complete` rejects them
             **weights,
         )
-    model, report = read
+    model, report = loaded
     check_class(model, source)
     check_complete(report, source)
     check_finite(model, source)
@@ -369,9 +369,9 @@ def _check_adapter(name: str) -> None:
         )
 
 
-def _check_base(name: str, given: str | None, revision: str | None) -> None:
+def _check_base(name: str, named_base: str | None, revision: str | None) -> None:
     try:
-        base = base_of(name, base=given)
+        base = base_of(name, base=named_base)
         if is_adapter(base):
             raise ValueError(
                 f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."

@@ -202,7 +202,7 @@ def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
         if value in error.args:
             yield name
         elif isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner, each in value.items() if each in error.args)
+            yield from (f"{name}.{inner}" for inner, name_inside in value.items() if name_inside in error.args)
 
 
 def _one_line(error: Exception) -> str:

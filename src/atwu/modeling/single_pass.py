@@ -186,8 +186,8 @@ def _with_logits(
                 variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
     distances = slopes = None
     if any(spec.comparisons):
-        found = _together(arranged, targets, spec).of(logits, slice(0, len(logits)), dtype)
-        logps, distances, slopes = found.unbind(dim=1)
+        columns = _together(arranged, targets, spec).of(logits, slice(0, len(logits)), dtype)
+        logps, distances, slopes = columns.unbind(dim=1)
         slopes = slopes.detach()
     else:
         logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)

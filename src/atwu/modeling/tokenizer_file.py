@@ -154,7 +154,7 @@ def _difference_around_tokens(tokenizer: Any, plain: Any) -> str | None:
     """
     for token in plain.added_tokens_decoder.values():
         text = f"one {token} two{token}three"
-        ours, theirs = (list(each(text, add_special_tokens=False)["input_ids"]) for each in (tokenizer, plain))
+        ours, theirs = (list(encode(text, add_special_tokens=False)["input_ids"]) for encode in (tokenizer, plain))
         if ours != theirs:
             return f"it encodes {text!r} as {ours} instead of {theirs}"
     return None

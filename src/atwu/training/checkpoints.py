@@ -70,8 +70,8 @@ class Stateful(Protocol):
 
 def last_checkpoint(run: str | Path, key: Mapping[str, Any] | None = None) -> str | None:
     """Return the last checkpoint in a run's folder, intact or not; with a key, one of another run only if there is no other."""
-    found = _in_order(Path(run), key)
-    return str(found[-1]) if found else None
+    checkpoints = _in_order(Path(run), key)
+    return str(checkpoints[-1]) if checkpoints else None
 
 
 def step_of(checkpoint: str | Path) -> int:
@@ -152,8 +152,8 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
 
     File times say nothing about the order: they change when a folder is copied.
     """
-    found = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
-    return sorted(found, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
+    checkpoints = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
+    return sorted(checkpoints, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
 
 
 def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:

@@ -119,23 +119,24 @@ _JSON_OBJECTS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "grad
 """Fields of transformers that are a mapping or its JSON."""
 
 
-def _json_object(name: str, given: Any) -> Any:
+def _json_object(name: str, value: Any) -> Any:
     """Return a mapping that may be given as JSON, as a command line must; None stays."""
     allowed = """give a mapping or its JSON, such as '{"key": 0.5}'."""
     try:
-        found = parse_json(given, what=name) if isinstance(given, str) else given
+        parsed = parse_json(value, what=name) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f"{str(error).rstrip('.')}; {allowed}") from None
-    if found is not None and not isinstance(found, Mapping):
-        raise ValueError(f"{name} is {given!r:.60}; {allowed}")
-    return found
+    if parsed is not None and not isinstance(parsed, Mapping):
+        raise ValueError(f"{name} is {value!r:.60}; {allowed}")
+    return parsed
 
 
 def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
     """Return the signature of a configuration: `output_dir`, then its other fields by name, then further options."""
     fields = dict(inspect.signature(config).parameters)
     first = fields.pop("output_dir").replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return inspect.Signature([first, *(each.replace(kind=each.KEYWORD_ONLY) for each in fields.values()), *further])
+    others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in fields.values()]
+    return inspect.Signature([first, *others, *further])
 
 
 class FinetuneConfig(TokenTrainingConfig):
@@ -185,8 +186,10 @@ class UnlearnConfig(_UnlearnFields):
         for name in {*options, *by_name} - known:
             lookup("option", name, dict.fromkeys(sorted(known)))
         chosen = {name: value for name, value in options.items() if name not in fields}
-        given = {name: value for name, value in {**by_name, **chosen}.items() if value is not None}
-        super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
+        of_components = {name: value for name, value in {**by_name, **chosen}.items() if value is not None}
+        super().__init__(
+            component_options=of_components, **{name: value for name, value in options.items() if name in fields}
+        )
 
     def __post_init__(self) -> None:
         self._check_fields()
@@ -251,9 +254,9 @@ class UnlearnConfig(_UnlearnFields):
         )
 
     def as_plain(self) -> dict[str, Any]:
-        found = super().as_plain()
-        given: dict[str, Any] = found.pop("component_options", {})
-        return found | given
+        plain = super().as_plain()
+        of_components: dict[str, Any] = plain.pop("component_options", {})
+        return plain | of_components
 
 
 def option_names() -> set[str]:
@@ -324,13 +327,13 @@ def check_supported_args(config: TrainingArguments) -> None:
 def _check_schedule(config: TrainingArguments) -> None:
     """Refuse options that the schedule does not take, which transformers would read only when training begins."""
     schedule = SchedulerType(config.lr_scheduler_type)
-    given: Any = config.lr_scheduler_kwargs
+    options: Any = config.lr_scheduler_kwargs
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
-        get_scheduler(schedule, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=given)
+        get_scheduler(schedule, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=options)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"lr_scheduler_type {schedule.value} does not work with lr_scheduler_kwargs={given}: {error}."
+            f"lr_scheduler_type {schedule.value} does not work with lr_scheduler_kwargs={options}: {error}."
         ) from None
 
 

@@ -139,8 +139,8 @@ def check_saved_adapter(source: ModelSource, config: TokenTrainingConfig) -> Non
 
 def check_adapter_options(config: TokenTrainingConfig) -> None:
     """Reject options of adapters without adapters, which a trainer also takes as `peft_config`."""
-    for name, given in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
-        if given and not config.lora_r:
+    for name, is_set in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
+        if is_set and not config.lora_r:
             raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
 
@@ -151,33 +151,35 @@ def load_checked_tokenizer(source: ModelSource) -> Any:
     return tokenizer
 
 
-def with_lora(config: Config, given: Any) -> Config:
+def with_lora(config: Config, peft_config: Any) -> Config:
     """Return the configuration with the adapters of a peft `LoraConfig`."""
     peft = require("peft", extra="lora")
-    if not isinstance(given, peft.LoraConfig) or config.lora_r:
-        what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
+    if not isinstance(peft_config, peft.LoraConfig) or config.lora_r:
+        what = (
+            f"got {type(peft_config).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
+        )
         raise ValueError(f"peft_config must be a LoraConfig, {what}; set adapters in one place only.")
-    plain, default = given.to_dict(), peft.LoraConfig().to_dict()
+    plain, default = peft_config.to_dict(), peft.LoraConfig().to_dict()
     known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters"}
     known |= {"task_type", "inference_mode", "base_model_name_or_path"}  # the last is set by peft at the first use
     if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
         raise ValueError(f"peft_config sets {', '.join(others)}, which is not supported.")
-    targets = given.target_modules
-    if targets == "all-linear" and not given.target_parameters:
+    targets = peft_config.target_modules
+    if targets == "all-linear" and not peft_config.target_parameters:
         targets = None
     if isinstance(targets, str):
         what = "all-linear together with target_parameters" if targets == "all-linear" else f"the pattern {targets!r}"
         raise ValueError(f"target_modules of peft_config must be a list of names, got {what}.")
     names = (
         None
-        if targets is None and not given.target_parameters
-        else {*(targets or ()), *(given.target_parameters or ())}
+        if targets is None and not peft_config.target_parameters
+        else {*(targets or ()), *(peft_config.target_parameters or ())}
     )
     return dataclasses.replace(
         config,
-        lora_r=given.r,
-        lora_alpha=given.lora_alpha,
-        lora_dropout=given.lora_dropout,
+        lora_r=peft_config.r,
+        lora_alpha=peft_config.lora_alpha,
+        lora_dropout=peft_config.lora_dropout,
         lora_targets=None if names is None else ",".join(sorted(names)),
     )
 

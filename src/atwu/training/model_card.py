@@ -66,13 +66,13 @@ def public_record(record: Any) -> Any:
 def public_command(text: str) -> str:
     """Return a command line with each word passed through `public_text`; everything else is unchanged."""
 
-    def word(found: re.Match[str]) -> str:
+    def word(match: re.Match[str]) -> str:
         try:
-            (plain,) = shlex.split(found[0])
+            (plain,) = shlex.split(match[0])
         except ValueError:
-            return public_text(found[0])
+            return public_text(match[0])
         public = public_text(plain)
-        return public_text(found[0]) if public == plain else shlex.quote(public)
+        return public_text(match[0]) if public == plain else shlex.quote(public)
 
     return _SHELL_WORD.sub(word, text)
 
@@ -101,7 +101,7 @@ def _part(text: str) -> str:
     whole = None if "://" in text or "\n" in text else _WHOLE.fullmatch(text)
     if whole is not None:
         return (whole["before"] or "") + re.split(r"[/\\]", whole["path"].rstrip("/\\"))[-1]
-    return _INSIDE.sub(lambda found: found["name"], _URL.sub(_without_secrets, text))
+    return _INSIDE.sub(lambda match: match["name"], _URL.sub(_without_secrets, text))
 
 
 def _without_secrets(url: re.Match[str]) -> str:

@@ -86,11 +86,11 @@ def digests_of_inputs(recipe: Recipe) -> dict[str, str]:
     plain, folders = recipe.as_plain(), {"scorer_from", *recipe.auxiliary}
     # Folder contents identify a run, not their paths.
     plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
-    found = {"recipe": short_hash(plain)}
+    digests = {"recipe": short_hash(plain)}
     if "scorer_from" in recipe.settings:
         folder = Path(recipe.settings["scorer_from"])
-        found["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
-    return found | {
+        digests["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
+    return digests | {
         name: stored_weights_fingerprint(recipe.settings[name]) for name in recipe.auxiliary if name in recipe.settings
     }
 
@@ -169,19 +169,19 @@ def fixed_tables(
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
         evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
     )
-    found = {
+    weights_by_name = {
         name: weighting.precompute(context)
         for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
         if isinstance(weighting, FixedWeighting)
     }
-    if recipe.combination is not None and len(found) == 2:
-        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in found.values())
+    if recipe.combination is not None and len(weights_by_name) == 2:
+        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in weights_by_name.values())
         both = (
             combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
             for one, other in zip(first, second, strict=True)
         )
-        return {recipe.weighting: _table(each[0].numpy() for each in both)}
-    return {name: _table(rows) for name, rows in found.items()}
+        return {recipe.weighting: _table(weights[0].numpy() for weights in both)}
+    return {name: _table(rows) for name, rows in weights_by_name.items()}
 
 
 def _table(rows: Iterable[Any], kind: type = np.float32) -> TokenTable:

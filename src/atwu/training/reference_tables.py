@@ -131,20 +131,20 @@ class ReferenceSource:
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
             for name, rows in self.prompted.items():
-                given = collate_rows([rows[row] for row in inputs["rows"].tolist()])
-                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in given.items()})
+                tensors = collate_rows([rows[row] for row in inputs["rows"].tolist()])
+                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in tensors.items()})
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
-        found: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
+        values: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
         for name, tables in self.tables.items():
             drawn = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
                 drawn = [self.places[row] for row in drawn]
             for what, table in tables.items():
-                found[what][name] = table.rows(drawn).to(inputs["rows"].device)
-        teachers = {name: Teacher(states, self.head) for name, states in found["states"].items()}
-        return Reference(found["logps"], teachers, found["layer"])
+                values[what][name] = table.rows(drawn).to(inputs["rows"].device)
+        teachers = {name: Teacher(states, self.head) for name, states in values["states"].items()}
+        return Reference(values["logps"], teachers, values["layer"])
 
 
 def prepare_references(

@@ -83,17 +83,17 @@ def encode_dataset(
     """
     if isinstance(rows, RowSet):
         return rows
-    given, source, notes = _listed(rows, what)
-    if isinstance(given[0], EncodedRow):
+    listed, source, notes = _listed(rows, what)
+    if isinstance(listed[0], EncodedRow):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
         if forms:
             raise ValueError(f"forms rewrites questions; pass the {what} rows as text, not encoded.")
-        return RowSet(store_rows(_without_first(row) for row in given), None)
+        return RowSet(store_rows(_without_first(row) for row in listed), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
-    examples = add_labels(given, words)
+    examples = add_labels(listed, words)
     notes = (*notes, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
     if not forms:
         encoded = encoder.encode_rows(examples, what=what)
@@ -104,29 +104,29 @@ def encode_dataset(
         raise ValueError(
             f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is."
         )
-    in_forms = store_rows(each.row for each in written)
+    in_forms = store_rows(form_row.row for form_row in written)
     encoded = encoder.encode_rows(in_forms, what=what)
-    of_rows = tuple(each.form for each in written)
-    found = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
+    of_rows = tuple(form_row.form for form_row in written)
+    row_set = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
     given_labels = all(row.forget_spans is not None for row in examples)
-    return found if given_labels else without_labels(found)  # those of the forms were found by rule
+    return row_set if given_labels else without_labels(row_set)  # those of the forms were found by rule
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
     """Return rows of any accepted kind as text, not encoded."""
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
-    given, source, notes = _listed(rows, what)
-    if isinstance(given[0], EncodedRow):
+    listed, source, notes = _listed(rows, what)
+    if isinstance(listed[0], EncodedRow):
         raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
-    return RowSet((), given, source, notes)
+    return RowSet((), listed, source, notes)
 
 
 def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
     """Return the rows, all `Example`s or all encoded, the source they were loaded from, and warnings."""
-    given = load_rows(rows) if isinstance(rows, str | Path) else rows
-    source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
-    listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
+    loaded = load_rows(rows) if isinstance(rows, str | Path) else rows
+    source, notes = (loaded.source, loaded.warnings) if isinstance(loaded, LoadedRows) else (None, ())
+    listed: Any = loaded.rows if isinstance(loaded, LoadedRows | RowSet) else loaded
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
         listed = store_rows(
@@ -263,8 +263,8 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     """Label the words listed in a file, in rows without labels."""
     if words is None:
         return examples
-    found = label_words(examples, read_words(words))
-    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+    labelled = label_words(examples, read_words(words))
+    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, labelled, strict=True))
 
 
 def everywhere(rows: RowSet, *, appends: bool) -> RowSet:

@@ -42,23 +42,23 @@ def output_path(path: str | Path) -> Path:
     """Resolve an output path, following symbolic links."""
     if not str(path).strip():
         raise OSError("the output is empty; name a folder.")
-    given = Path(path).expanduser().absolute()
-    if printable(str(given)) != str(given):
+    absolute = Path(path).expanduser().absolute()
+    if printable(str(absolute)) != str(absolute):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
-    if (size := len(os.fsencode(given.name))) > _LONGEST_NAME:
-        raise OSError(f"output {given.name[:60]}... is too long: {size} bytes, at most {_LONGEST_NAME}.")
-    found = Path(os.path.realpath(given))
-    there = next((each for each in found.parents if each.exists()), None)
-    if found.is_symlink() or there is None or not there.is_dir():
+    if (size := len(os.fsencode(absolute.name))) > _LONGEST_NAME:
+        raise OSError(f"output {absolute.name[:60]}... is too long: {size} bytes, at most {_LONGEST_NAME}.")
+    resolved = Path(os.path.realpath(absolute))
+    there = next((parent for parent in resolved.parents if parent.exists()), None)
+    if resolved.is_symlink() or there is None or not there.is_dir():
         why = (
             f"{there} is not a folder"
             if there is not None and not there.is_dir()
-            else f"no folder can be created at {found}"
+            else f"no folder can be created at {resolved}"
         )
         raise OSError(f"output {path}: {why}; choose another output.")
     if not os.access(there, os.W_OK):
         raise OSError(f"output {path} cannot be created: {there} is read-only; choose another output.")
-    return found
+    return resolved
 
 
 def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> None:
@@ -158,7 +158,7 @@ class RunFolder:
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""
-        parent = next(each for each in self.path.parents if each.exists())
+        parent = next(folder for folder in self.path.parents if folder.exists())
         free = shutil.disk_usage(parent).free
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
@@ -227,8 +227,8 @@ class RunFolder:
     def _state(self) -> dict[str, Any] | None:
         """Return the state, empty for a run that has not begun; None if it is damaged."""
         try:
-            read: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
-            return read if read.pop("digest") == _digest(read) else None
+            state: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
+            return state if state.pop("digest") == _digest(state) else None
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -215,8 +215,8 @@ class SavingTrainer(Trainer):
             },
             "result_fingerprint": result_fingerprint,
             "data": {
-                name: {"source": each.source, "rows": len(each.rows), "fingerprint": each.fingerprint}
-                for name, each in self.sets.items()
+                name: {"source": rows.source, "rows": len(rows.rows), "fingerprint": rows.fingerprint}
+                for name, rows in self.sets.items()
             },
             **self.record_entries(),
             "seed": config.seed,
@@ -290,13 +290,13 @@ class SavingTrainer(Trainer):
             self.state.best_global_step = best
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            made = staging / f"checkpoint-{self.state.global_step}"
-            publish_checkpoint(made, run, self.key, keep=self.args.save_total_limit)
+            checkpoint = staging / f"checkpoint-{self.state.global_step}"
+            publish_checkpoint(checkpoint, run, self.key, keep=self.args.save_total_limit)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        for each in self.stateful if self.args.should_save else ():
-            each.save(output_dir)
+        for part in self.stateful if self.args.should_save else ():
+            part.save(output_dir)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint.
@@ -311,8 +311,8 @@ class SavingTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        for each in self.stateful if checkpoint is not None else ():
-            each.load(str(checkpoint))
+        for part in self.stateful if checkpoint is not None else ():
+            part.load(str(checkpoint))
 
     def _save_rng_state(self, output_dir: str) -> None:
         write_random_state(self._random_state_file(output_dir), self.args.device)

@@ -227,7 +227,7 @@ class TokenTrainer(SavingTrainer):
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and non-padding token."""
         batches = (
-            [inputs] if "attention_mask" in inputs else [each for each in inputs.values() if isinstance(each, dict)]
+            [inputs] if "attention_mask" in inputs else [batch for batch in inputs.values() if isinstance(batch, dict)]
         )
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)

@@ -61,8 +61,8 @@ class UnlearningRows:
     @property
     def encoded(self) -> dict[str, Sequence[EncodedRow]]:
         """Encoded rows of all sets that a step may draw from, by name."""
-        found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
-        return found if self.alternates is None else {**found, "alternate": self.alternates.rows}
+        encoded: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
+        return encoded if self.alternates is None else {**encoded, "alternate": self.alternates.rows}
 
 
 def unlearning_rows(

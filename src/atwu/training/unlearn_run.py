@@ -68,7 +68,7 @@ def run_finetune(
         data: the training rows, or their source (`load_rows`).
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
-    given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
+    as_given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
     folder = RunFolder(output, overwrite=overwrite, inputs=source.inputs() | rows_read({"data": data}))
     adapter_bytes = check_training(source, config)
     rows = load_rows(data) if isinstance(data, str) else data
@@ -90,7 +90,7 @@ def run_finetune(
         say=say,
     )
     finished = train_into(folder, trainer, settings)
-    publish_run(folder, given)
+    publish_run(folder, as_given)
     return finished
 
 
@@ -126,8 +126,8 @@ def inputs_of_unlearning(
 def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str | Path | None]:
     """Return the files that sets of rows are in, by what they are."""
     files: dict[str, str | Path | None] = {}
-    for what, given in sources.items():
-        name = given.source if isinstance(given, LoadedRows) else given
+    for what, source in sources.items():
+        name = source.source if isinstance(source, LoadedRows) else source
         for number, path in enumerate(files_of(name) if name else ()):
             files[f"{what} ({number + 1})" if number else what] = path
     return files
@@ -165,8 +165,8 @@ def train_run(
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
     if recipe.auxiliary:
-        found = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
-        config.component_options = {**config.component_options, **found}  # the given configuration stays as it is
+        folders = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
+        config.component_options = {**config.component_options, **folders}  # the given configuration stays as it is
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
@@ -257,7 +257,7 @@ def auxiliary_models(
         "chat_template_kwargs": source.chat_template_kwargs,
     }
     for option, name in missing.items():
-        trained_on = {name: rows[name].fingerprint}
+        trained_on: dict[str, str] = {name: rows[name].fingerprint}
         key = run_key("auxiliary model", options=settings, model=fingerprint, rows=trained_on, inputs=inputs)
         folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{short_hash(key)[:16]}"
         if is_intact(folder):
@@ -266,8 +266,8 @@ def auxiliary_models(
             folder = writable_folder(folder)
             say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            given = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
-            run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=given, output=folder, say=say)
+            training_rows = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=training_rows, output=folder, say=say)
         folders[option] = str(folder)
     return folders
 

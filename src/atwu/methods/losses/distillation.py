@@ -201,9 +201,9 @@ class NoviceTeacher(WeightedDistance):
         return dict.fromkeys(READINGS, super().reference_specs(rows, layers)[rows])
 
     def comparison(self, rows: RowsName, batch: TokenBatch, inputs: LossInputs) -> Comparison | None:
-        made = super().comparison(rows, batch, inputs)
-        assert made is not None
-        return dataclasses.replace(made, teacher=inputs.reference.teacher(*READINGS))
+        comparison = super().comparison(rows, batch, inputs)
+        assert comparison is not None
+        return dataclasses.replace(comparison, teacher=inputs.reference.teacher(*READINGS))
 
     def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
         """Return the place of each counted token in its answer, and that of the last one, shape (tokens, 2)."""

@@ -101,13 +101,13 @@ def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Seq
     units = [answer_units(row) for row in rows]
     changed = [_changed_rows(row, own, names) if row.messages else [] for row, own in zip(rows, units, strict=True)]
     original = read(rows)
-    readings = iter(read([each.row for several in changed for each in several]))
+    readings = iter(read([change.row for several in changed for change in several]))
     evidence = []
     for own, several, reading in zip(units, changed, original, strict=True):
         true = _unit_logps(reading, [unit.span for unit in own])
         by_change: dict[str, list[FloatArray]] = {}
-        for each in several:
-            by_change.setdefault(each.change, []).append(_unit_logps(next(readings), each.spans))
+        for change in several:
+            by_change.setdefault(change.change, []).append(_unit_logps(next(readings), change.spans))
         evidence.append(_largest_fall(true, by_change))
     return evidence
 
@@ -147,7 +147,7 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
     largest = np.zeros_like(true)
     for logps in by_change.values():
         # The mean probability; a unit that a change removes has no value there and keeps what other changes say.
-        known = [np.where(np.isnan(each), true, each) for each in logps]
+        known = [np.where(np.isnan(values), true, values) for values in logps]
         mean = np.logaddexp.reduce(np.array(known), axis=0) - math.log(len(known))
         largest = np.maximum(largest, true - mean)
     return largest

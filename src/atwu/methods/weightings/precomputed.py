@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.component import FixedWeighting, RowsName, setting
+from atwu.methods.component import FixedWeighting, setting
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
 
     formula = "1 on tokens of noun phrases"
-    reads_text: ClassVar[Collection[RowsName]] = ("forget",)
+    reads_text: ClassVar[Collection[str]] = ("forget",)
     noun_finder: str = setting(
         "en_core_web_sm", help="noun finder: name of a spaCy model, or simple (capitalized words and numbers)"
     )
