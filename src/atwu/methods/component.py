@@ -40,13 +40,21 @@ class Range:
 
     def __post_init__(self) -> None:
         if not self.low <= self.high or (self.log and self.low <= 0):
-            kind = "logarithmic range needs 0 < low <= high" if self.log else "range needs low <= high"
+            kind = "range needs low <= high"
+            if self.log:
+                kind = "logarithmic range needs 0 < low <= high"
             raise ValueError(f"a {kind}, got {self.low} to {self.high}.")
 
     def at(self, share: float) -> float:
         """Map a share in [0, 1] to a number of the range; in integer ranges every integer gets an equal share."""
-        low, high = (self.low - 0.5, self.high + 0.5) if self.integer else (self.low, self.high)
-        return self.clip(low * (high / low) ** share if self.log else low + (high - low) * share)
+        low, high = self.low, self.high
+        if (
+            self.integer
+        ):  # half a step beyond both ends, so that rounding gives the first and the last one their whole share
+            low, high = low - 0.5, high + 0.5
+        if self.log:
+            return self.clip(low * (high / low) ** share)
+        return self.clip(low + (high - low) * share)
 
     def clip(self, value: float) -> float:
         inside = min(max(value, self.low), self.high)
@@ -143,7 +151,7 @@ class Component:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        dataclass(frozen=True)(cls)
+        dataclass(frozen=True)(cls)  # in place; frozen, since recipes are compared and stored
 
     def check(self) -> None:
         """Raise an error before anything is loaded if the component cannot work in this environment."""

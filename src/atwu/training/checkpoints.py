@@ -85,8 +85,10 @@ def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep:
     write_manifest(staged)
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
+    # Old ones go only now, so that a kill while the new one is written leaves them all.
     before = [path for path in _in_order(run, key) if path.name != staged.name]
-    for old in before[: max(len(before) + 1 - keep, 0)] if keep else ():
+    surplus = max(len(before) + 1 - keep, 0) if keep else 0
+    for old in before[:surplus]:
         _drop(old)
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
@@ -111,18 +113,22 @@ def checkpoint_to_resume(
             raise FileNotFoundError(
                 f"there is no folder {asked}; resume from a checkpoint, such as {run}/checkpoint-5."
             )
-        if (wrong := damage(Path(asked))) is not None:
+        wrong = damage(Path(asked))
+        if wrong is not None:
             raise ValueError(f"{asked} is damaged ({wrong}); resume from another checkpoint.")
         if not re.fullmatch(r".*-\d+", Path(asked).name):
             raise ValueError(f"{asked} is not a checkpoint; resume from one, such as {run}/checkpoint-5.")
         return os.fspath(asked)
     if last_checkpoint(run) is None:
         raise ValueError(f"{run} contains no checkpoint to resume from.")
+    # One process removes damaged checkpoints while the others wait, so that all of them see the same last one.
     wait()
     if main_process:
         drop_damaged(run, key())
     wait()
-    if (last := last_checkpoint(run, own := key())) is None:
+    own = key()
+    last = last_checkpoint(run, own)
+    if last is None:
         return None
     named = Path(last) / KEY_NAME
     written = read_object(named) if named.exists() else {}
@@ -139,9 +145,12 @@ def drop_damaged(run: str | Path, key: Mapping[str, Any] | None = None) -> None:
     checkpoints = _in_order(Path(run))
     while checkpoints:
         last = checkpoints.pop()
-        if (wrong := damage(last)) is not None:
+        wrong = damage(last)
+        if wrong is not None:
             _drop(last)
-            then = f"trying {checkpoints[-1].name}" if checkpoints else "the run starts from the beginning"
+            then = "the run starts from the beginning"
+            if checkpoints:
+                then = f"trying {checkpoints[-1].name}"
             logger.warning("warning: %s is damaged (%s); %s", last, wrong, then)
         elif key is None or _belongs(last, key):
             return
@@ -198,7 +207,11 @@ def restore_renamed(model: Any, folder: str | Path) -> None:
 
 def packages(config: TokenTrainingConfig, loaded: LoadedModel) -> dict[str, str]:
     """Return the versions of the packages that affect a run's numbers."""
-    further = ["peft"] * (loaded.lora is not None) + ["bitsandbytes"] * bool(config.quantize)
+    further = []
+    if loaded.lora is not None:
+        further.append("peft")
+    if config.quantize:
+        further.append("bitsandbytes")
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 

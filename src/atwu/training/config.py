@@ -47,7 +47,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         check_supported_args(self)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise transformers requires a GPU for bf16
-        # transformers would disable the bar together with its own log lines
+        # Left unset, transformers would disable the bar together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
         _check_schedule(self)
@@ -91,8 +91,9 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     def rows_per_epoch(self, rows: int) -> int:
         """Return how many of `rows` an epoch reads: with `dataloader_drop_last` only whole steps, but at least one
         step."""
-        part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
-        return rows - part
+        if not self.dataloader_drop_last or rows <= self.rows_per_step:
+            return rows
+        return rows - rows % self.rows_per_step
 
     def planned_epochs(self, rows: int) -> int:
         """Return the number of epochs over `rows` that a run starts."""
@@ -102,8 +103,10 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     def rows_repeated(self, rows: int) -> int:
         """Return how many rows are repeated in an epoch so that all processes have equally many."""
+        if self.world_size == 1:
+            return 0
         together = self.per_device_train_batch_size * self.world_size
-        return int(-self.rows_per_epoch(rows) % together) if self.world_size > 1 else 0
+        return int(-self.rows_per_epoch(rows) % together)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all fields that are set, as plain JSON without secrets."""
@@ -123,7 +126,9 @@ def _json_object(name: str, value: Any) -> Any:
     """Return a mapping that may be given as JSON, as a command line must; None stays."""
     allowed = """give a mapping or its JSON, such as '{"key": 0.5}'."""
     try:
-        parsed = parse_json(value, what=name) if isinstance(value, str) else value
+        parsed = value
+        if isinstance(value, str):
+            parsed = parse_json(value, what=name)
     except ValueError as error:
         raise ValueError(f"{str(error).rstrip('.')}; {allowed}") from None
     if parsed is not None and not isinstance(parsed, Mapping):
@@ -197,7 +202,8 @@ class UnlearnConfig(_UnlearnFields):
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
             raise ValueError("scorer_procedure='joint' does not scale its gradient for fp16; use bf16.")
-        if (adapters := self.lora()) is not None and decided.forget_component.trained_layers(1) is not None:
+        adapters = self.lora()
+        if adapters is not None and decided.forget_component.trained_layers(1) is not None:
             others = [name for name in adapters.targets or () if name.rpartition(".")[2] != "down_proj"]
             if others:
                 raise ValueError(
@@ -312,12 +318,16 @@ def check_supported_args(config: TrainingArguments) -> None:
             )
     if config.fsdp_config and not config.fsdp:
         raise ValueError("fsdp_config has no effect without fsdp; set both or neither.")
-    named = [config.report_to] if isinstance(config.report_to, str) else config.report_to or []
-    if wanted := set(named) - {"none", "all"}:
+    named = config.report_to or []
+    if isinstance(named, str):
+        named = [named]
+    wanted = set(named) - {"none", "all"}
+    if wanted:
         from transformers.integrations.integration_utils import get_available_reporting_integrations
 
         installed: list[str] = get_available_reporting_integrations()
-        if missing := sorted(wanted - set(installed)):
+        missing = sorted(wanted - set(installed))
+        if missing:
             have = f"installed: {', '.join(installed)}" if installed else "none is"
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."

@@ -104,7 +104,10 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         if "distributions" in original:
             half = config.bf16 or config.fp16
             # Autocast converts the output layer and that of the reference; the gradient adds products of its size.
-            compared = model.embedding * (half + (0 if config.lora_r else 0.5 if half else 1))
+            gradient = 0.0
+            if not config.lora_r:
+                gradient = 0.5 if half else 1.0
+            compared = model.embedding * (half + gradient)
         if config.reference == "model" and original:
             copies += weights
         elif "distributions" in original and not config.lora_r:
@@ -178,7 +181,11 @@ def measure_footprint(source: ModelSource, config: TokenTrainingConfig, batch: L
     """Measure a model's footprint on a kind of device, with its adapters and one batch (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
-    autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
+    autocast = None
+    if config.bf16:
+        autocast = torch.bfloat16
+    elif config.fp16:
+        autocast = torch.float16
     return footprint(with_adapters(plain, config), batch, autocast=autocast, device=device)
 
 

@@ -66,8 +66,10 @@ class PrecomputedTables:
 
     def offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """Return the offsets of a micro-batch's score logits, (tokens,)."""
+        if self.offsets is None:
+            return None
         rows = inputs["rows"]
-        return None if self.offsets is None else self.offsets.rows(rows).to(rows.device)
+        return self.offsets.rows(rows).to(rows.device)
 
     def labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Return key-token labels and the mask of the answer text without the terminal token, on the shifted axis."""
@@ -107,17 +109,22 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
+    layers = len(decoder_layers(start.model)) if recipe.layered else 0
+    wanted = recipe.reference_specs(layers)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
+        # Of a large retain set a run draws few rows. With dropped rows, the number of epochs is not known here.
         drawn = pairs.drawn(args.planned_epochs(len(pairs) - pairs.waiting))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start, encoder)
         references = prepare_references(
             start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
         )
-        direction = None if rows.refused is None else refusal_direction(start, rows, wanted["forget"])
+        direction = None
+        if rows.refused is not None:
+            direction = refusal_direction(start, rows, wanted["forget"])
     forget = rows.forget.rows
+    # A terminal token has no place in the answer's text; it is no key token, so agreement with labels leaves it out.
     text = ([offset is not None for offset in row.counted(row.answer_offsets)] for row in forget)
     offsets = None
     if scorer is not None and scorer.prior is not None:
@@ -131,7 +138,7 @@ def refusal_direction(start: OriginalModel, rows: UnlearningRows, wanted: Refere
         start.read(ends, wanted, what=what)["layer"].values.double().mean(0)
         for what, ends in (("refused", rows.refused or ()), ("asked", rows.asked or ()))
     )
-    return (refused - asked).float()
+    return (refused - asked).float()  # the means are in float64: their difference is small beside them
 
 
 @contextmanager
@@ -174,6 +181,7 @@ def fixed_tables(
         for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
         if isinstance(weighting, FixedWeighting)
     }
+    # Two fixed weightings are combined once, here; with a weighting of every step the loss combines them.
     if recipe.combination is not None and len(weights_by_name) == 2:
         first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in weights_by_name.values())
         both = (
@@ -185,6 +193,7 @@ def fixed_tables(
 
 
 def _table(rows: Iterable[Any], kind: type = np.float32) -> TokenTable:
+    # Bytes that grow in place: a list of Python floats of a large set would take eight times the memory.
     flat, lengths = bytearray(), array("q")
     for row in rows:
         flat += np.asarray(row, dtype=kind).tobytes()

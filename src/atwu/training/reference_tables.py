@@ -88,8 +88,9 @@ class OriginalModel:
             return is_cached(self.folder, self._key(rows, wanted))
 
     def _off(self) -> AbstractContextManager[object]:
-        plain = self.adapted or adapters_of(self.model) is None
-        return nullcontext() if plain else original_model(self.model)
+        if self.adapted or adapters_of(self.model) is None:
+            return nullcontext()
+        return original_model(self.model)
 
     def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
         """Return everything that can change the values."""
@@ -133,7 +134,8 @@ class ReferenceSource:
             for name, rows in self.prompted.items():
                 tensors = collate_rows([rows[row] for row in inputs["rows"].tolist()])
                 batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in tensors.items()})
-            with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
+            original = original_model(model) if self.second is None else nullcontext(self.second)
+            with original as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
         values: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
@@ -179,18 +181,17 @@ def prepare_references(
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
     if chosen != "cache":
-        second = copy.deepcopy(start.model).requires_grad_(False).eval() if chosen == "model" else None
+        second = None
+        if chosen == "model":
+            second = copy.deepcopy(start.model).requires_grad_(False).eval()
         return ReferenceSource(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
-    # A layer that is neither trained nor sharded serves as its own reference.
-    trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
-    return ReferenceSource(
-        wanted,
-        "cache",
-        tables,
-        head.frozen() if head is not None and (trained or not start.stays) else head,
-        places=places,
-    )
+    if head is not None:
+        # A layer that is neither trained nor sharded serves as its own reference, without a copy.
+        trained = any(part is not None and part.requires_grad for part in (head.weight, head.bias))
+        if trained or not start.stays:
+            head = head.frozen()
+    return ReferenceSource(wanted, "cache", tables, head, places=places)
 
 
 def _choose(
@@ -207,11 +208,13 @@ def _choose(
     if mode == "cache" and lacks_head:
         raise ValueError(
             "reference='cache' needs a plain output layer, which this model lacks; use "
-            + ("adapters or model." if adapted else "model.")
+            f"{'adapters or model' if adapted else 'model'}."
         )
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
-        amount = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+        amount = f"{size / 2**10:.1f} KiB"
+        if size >= 2**20:
+            amount = f"{size / 2**20:.1f} MiB"
         where = f"{amount} in {start.folder}"
         # An existing cache is always used, so that a resumed run continues as it started.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):

@@ -79,23 +79,33 @@ def unlearning_rows(
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     if retain is None and config.clean_change:
         raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
-    longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
+    longest = config.max_length
+    if any(recipe.all_positions.values()):
+        longest -= 1  # room for the token that `everywhere` appends
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
     if retain is not None and (recipe.reads_retain or config.clean_change):
-        in_all_forms = encoding["forms"] + (_waiting_forms(config, recipe) if config.forget_leaks else ())
-        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, {**encoding, "forms": in_all_forms})
-    closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
+        forms = encoding["forms"]
+        if config.forget_leaks:
+            # A waiting row may be trained on later; it is then paired with retain rows of its own form.
+            forms += _waiting_forms(config, recipe)
+        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, {**encoding, "forms": forms})
+    closest = None
+    if retain_set is not None and config.pairing == "closest":
+        closest = _closest(forget_set, retain_set)
     refused = asked = None
-    if questions := recipe.forget_component.refused_questions():
+    questions = recipe.forget_component.refused_questions()
+    if questions:
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
         refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in questions]
         asked = [question_end(row) for row in forget_set.rows]
-        if no_question := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
-            raise ValueError(
-                f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
-            )
+        for number, row in enumerate(asked, start=1):
+            if len(row.input_ids) < 2:
+                raise ValueError(
+                    f"forget set, row {number}: a plain text row has no question to redirect; use another forget loss."
+                )
+    # Only now: from here on the beginning of an answer can no longer be told from its question.
     if "forget" in recipe.all_positions:
         forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
@@ -147,7 +157,8 @@ def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
         raise ValueError(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
-    if recipe.changes_questions and (plain := set(forms) & set(PLAIN_FORMS)):
+    plain = set(forms) & set(PLAIN_FORMS)
+    if recipe.changes_questions and plain:
         asks = ",".join(form for form in forms if form not in PLAIN_FORMS)
         raise ValueError(
             f"method {recipe.name!r} changes questions, and the form {', '.join(sorted(plain))} has none; set forms={asks!r}."
@@ -174,13 +185,15 @@ def _forget_rows(
         if forget_set.forms is None or not written:
             raise ValueError("forget_leaks needs rows in forms, with question among them; set forms to auto.")
         forget_set = with_waiting(forget_set, written, _waiting_forms(config, recipe), tokenizer, encoding)
-    if missing := sum(row.token_labels is None for row in forget_set.rows):
+    missing = sum(row.token_labels is None for row in forget_set.rows)
+    if missing:
         if recipe.reads_labels:
             raise ValueError(
                 f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(forget_set.rows)} rows of "
                 f"{forget_set.source or 'the forget set'} have none. A file of words to label also works: "
                 "--forget-words FILE."
             )
+        # Labels of some rows only would make the logged agreement one of these rows.
         forget_set = without_labels(forget_set)
     if recipe.reads_labels and not any(any(row.token_labels or ()) for row in forget_set.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
@@ -213,7 +226,9 @@ def _retain_rows(
 def _closest(forget_set: RowSet, retain_set: RowSet) -> Sequence[Sequence[int]]:
     if forget_set.examples is None or retain_set.examples is None:
         raise ValueError("pairing='closest' compares questions; pass the rows as text, not encoded.")
-    forms = None if forget_set.forms is None or retain_set.forms is None else (forget_set.forms, retain_set.forms)
+    forms = None
+    if forget_set.forms is not None and retain_set.forms is not None:
+        forms = (forget_set.forms, retain_set.forms)
     return closest_rows(forget_set.examples, retain_set.examples, forms=forms)
 
 

@@ -68,12 +68,17 @@ def run_finetune(
         data: the training rows, or their source (`load_rows`).
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
-    as_given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
+    as_given, config = config, copy.copy(config)
+    if config.process_index != 0:
+        say = silent
     folder = RunFolder(output, overwrite=overwrite, inputs=source.inputs() | rows_read({"data": data}))
     adapter_bytes = check_training(source, config)
     rows = load_rows(data) if isinstance(data, str) else data
     if source.model is None and source.tokenizer is None:
-        texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
+        if corpus is None:
+            texts = [text for row in rows.rows for text in (row.question, row.answer)]
+        else:
+            texts = corpus()
         tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
     else:
         tokenizer = load_checked_tokenizer(source)
@@ -129,7 +134,8 @@ def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str |
     for what, source in sources.items():
         name = source.source if isinstance(source, LoadedRows) else source
         for number, path in enumerate(files_of(name) if name else ()):
-            files[f"{what} ({number + 1})" if number else what] = path
+            name_of_file = f"{what} ({number + 1})" if number else what
+            files[name_of_file] = path
     return files
 
 
@@ -152,7 +158,9 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
     """
-    config, say = copy.copy(config), say if config.process_index == 0 else silent
+    config = copy.copy(config)
+    if config.process_index != 0:
+        say = silent
     recipe = config.recipe()
     if config.forget_leaks and watch is None:
         raise ValueError("forget_leaks needs the checks of a request (atwu unlearn); leave it out.")
@@ -184,9 +192,10 @@ def train_run(
 
 def _original_model(run: Path, unknown: str | None) -> str | None:
     record = run / RECORD_NAME
-    return (
-        read_object(record, foreign=False).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
-    )
+    if not record.is_file():
+        return unknown
+    fingerprint: str | None = read_object(record, foreign=False).get("original_model", {}).get("fingerprint")
+    return fingerprint
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
@@ -239,8 +248,10 @@ def auxiliary_models(
             f"{' and '.join(auxiliary)}."
         )
     shared = ["learning_rate", "per_device_train_batch_size", "seed", "max_length", "system"]
-    shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"] if config.lora_r else []
+    if config.lora_r:
+        shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"]
     settings = {name: getattr(config, name) for name in shared} | {"num_train_epochs": AUXILIARY_EPOCHS}
+    # These change no number, or are in the key in another form, so runs that differ in them share the models.
     hardware = ("disable_tqdm", "use_cpu", "bf16", "fp16", "fsdp", "fsdp_config")
     unkeyed = {name: getattr(config, name) for name in hardware} | {"save_strategy": "no"}
     start, folders = str(source.model), dict[str, str]()

@@ -30,6 +30,7 @@ def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
     others = mask & ~first
     rest = (values * others).sum(-1) / others.sum(-1).clamp(min=1)
     head = (values * first).sum(-1)
+    # head / 2 + rest / 2; an answer of one token has no rest, and its token all of the weight.
     return head + (rest - head) * others.any(-1) / 2
 
 

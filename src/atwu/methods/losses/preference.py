@@ -46,7 +46,8 @@ def _preference(margin: Tensor, beta: float) -> Tensor:
 def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """`n / (sum of w) * w log p` at counted tokens, 0 elsewhere, shape (batch, tokens)."""
     weights = _counted(weights, mask)
-    # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n.
+    # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n, so that learned scores of
+    # 1/2 give the same bits as no scores.
     unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
     relative = weights / unit
     total = relative.sum(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL / unit)
