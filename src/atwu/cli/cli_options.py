@@ -44,7 +44,7 @@ class CliOption(Option):
     @classmethod
     def of(cls, option: Option, **changes: Any) -> CliOption:
         """Return an option of something else, with changes, as one of a command."""
-        return cls(**{field.name: getattr(option, field.name) for field in dataclasses.fields(Option)} | changes)
+        return cls(**{each.name: getattr(option, each.name) for each in dataclasses.fields(Option)} | changes)
 
     @property
     def flag(self) -> str:
@@ -76,38 +76,38 @@ def cli_options_of(
         common: False shows all of them in --help-all only.
     """
     hints, group = hints_of(source), group or getattr(source, "heading", OPTIONS_GROUP)
-    options: list[CliOption] = []
-    for declared in dataclasses.fields(source):
-        about, hint = declared.metadata, hints[declared.name]
-        if not declared.init or declared.name in without:
+    found: list[CliOption] = []
+    for each in dataclasses.fields(source):
+        about, hint = each.metadata, hints[each.name]
+        if not each.init or each.name in without:
             continue
         if dataclasses.is_dataclass(hint):
             shown = {"group": about.get("group", group), "common": about.get("common", common)}
-            options += cli_options_of(typing.cast(type, hint), **shown)
+            found += cli_options_of(typing.cast(type, hint), **shown)
         elif "options" in about:
-            options += [option for option in about["options"]() if option.name not in hints]
+            found += [option for option in about["options"]() if option.name not in hints]
         else:
-            name = about.get("flag", declared.name)
-            option = option_of(declared, hint, CliOption, name=name, group=group, common=common)
-            options += [] if option is None else [option]
-    return options
+            name = about.get("flag", each.name)
+            option = option_of(each, hint, CliOption, name=name, group=group, common=common)
+            found += [] if option is None else [option]
+    return found
 
 
-def build_command(source: type, values_by_name: Mapping[str, Any]) -> Any:
+def build_command(source: type, given: Mapping[str, Any]) -> Any:
     """Build a command, or a dataclass nested in one, from given values."""
     hints = hints_of(source)
     values: dict[str, Any] = {}
-    left = dict(values_by_name)
-    for declared in dataclasses.fields(source):
-        name, hint = declared.metadata.get("flag", declared.name), hints[declared.name]
+    left = dict(given)
+    for each in dataclasses.fields(source):
+        name, hint = each.metadata.get("flag", each.name), hints[each.name]
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
             names = [option.name for option in cli_options_of(nested)]
-            values[declared.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
-        elif "options" in declared.metadata:
-            values[declared.name] = left  # what no other field takes, once the loop is over
+            values[each.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
+        elif "options" in each.metadata:
+            values[each.name] = left  # what no other field takes, once the loop is over
         elif name in left:
-            values[declared.name] = left.pop(name)
+            values[each.name] = left.pop(name)
     return source(**values)
 
 
@@ -127,29 +127,29 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
     if unknown:
         raise UsageError(_unknown(unknown[0], options))
     by_name = {option.name: option for option in options}
-    values_given: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            values_given[key] = by_name[key].value(value, where=by_name[key].shown)
+            given[key] = by_name[key].value(value, where=by_name[key].shown)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    flags_given = set(values_given)
-    values_given = _from_yaml(command, options, values_given) | values_given
-    chosen = {key: value for key, value in values_given.items() if value is not False}
+    flags_given = set(given)
+    given = _from_yaml(command, options, given) | given
+    chosen = {key: value for key, value in given.items() if value is not False}
     for option in (by_name[name] for name in chosen):
         if option.needs and not chosen.get(option.needs):
             raise UsageError(
                 f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
             )
         if option.excludes in chosen:
-            flags = ("/".join((excluding.flag, *excluding.alias)) for excluding in (option, by_name[option.excludes]))
-            where = "" if {option.name, option.excludes} <= flags_given else f"{values_given['config']}: "
+            flags = ("/".join((each.flag, *each.alias)) for each in (option, by_name[option.excludes]))
+            where = "" if {option.name, option.excludes} <= flags_given else f"{given['config']}: "
             raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
-    missing = [option.shown for option in options if option.default is MISSING and option.name not in values_given]
+    missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
     if missing:
         hint = "; pass as flags or in the --config file" if "config" in by_name else ""
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
-    return build_command(command, values_given)
+    return build_command(command, given)
 
 
 def help_text(command: type, *, name: str, everything: bool = False) -> str:
@@ -163,7 +163,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     options = cli_options_of(command)
     hidden = not all(option.common for option in options)
     if everything:
-        options = [replace(option, common=True) for option in options if not option.help.startswith("Deprecated")]
+        options = [replace(each, common=True) for each in options if not each.help.startswith("Deprecated")]
     options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
     if hidden:
         options.append(CliOption("help_all", bool, False, "Show all options and exit."))
@@ -184,8 +184,8 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
     # An empty usage saves argparse from building one.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
-    namespace, unknown = parser.parse_known_intermixed_args(words)
-    return vars(namespace), unknown
+    found, unknown = parser.parse_known_intermixed_args(words)
+    return vars(found), unknown
 
 
 class _Parser(argparse.ArgumentParser):
@@ -251,15 +251,15 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
-def _from_yaml(command: type, options: list[CliOption], flags: Mapping[str, Any]) -> dict[str, Any]:
+def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
-    if not (path := flags.get("config")):
+    if not (path := given.get("config")):
         return {}
-    fields = {declared.name: declared for declared in dataclasses.fields(command)}
-    read_file = fields["config"].metadata.get("read", read_config)
-    overridden = {option.excludes for option in options if option.name in flags}
-    from_file = typed_options(read_file(path), command, where=path)
-    return {name: value for name, value in from_file.items() if name not in overridden}
+    fields = {each.name: each for each in dataclasses.fields(command)}
+    read = fields["config"].metadata.get("read", read_config)
+    overridden = {each.excludes for each in options if each.name in given}
+    found = typed_options(read(path), command, where=path)
+    return {name: value for name, value in found.items() if name not in overridden}
 
 
 def read_config(path: Path) -> dict[str, Any]:
