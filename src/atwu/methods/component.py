@@ -58,7 +58,9 @@ class Range:
 
     def clip(self, value: float) -> float:
         inside = min(max(value, self.low), self.high)
-        return round(inside) if self.integer else float(inside)
+        if self.integer:
+            return round(inside)
+        return float(inside)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,9 @@ class Weight:
 
     @property
     def parameter_name(self) -> str:
-        return self.name if self.name.endswith(f".{self.parameter}") else f"{self.name}.{self.parameter}"
+        if self.name.endswith(f".{self.parameter}"):
+            return self.name
+        return f"{self.name}.{self.parameter}"
 
     @property
     def opt_in(self) -> bool:

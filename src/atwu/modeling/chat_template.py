@@ -70,4 +70,6 @@ def _with_defaults(template: str, arguments: dict[str, Any]) -> str:
         f"{{% if {name} is not defined %}}{{% set {name} = {value!r} %}}{{% endif %}}\n"
         for name, value in arguments.items()
     )
-    return template if template.startswith(defaults) else defaults + template
+    if template.startswith(defaults):
+        return template
+    return defaults + template

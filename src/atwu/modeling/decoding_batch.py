@@ -137,7 +137,9 @@ def cache_argument(model: PreTrainedModel, cache: DynamicCache) -> dict[str, Dyn
 def _inside(model: PreTrainedModel) -> Any:
     """Return the model without wrappers, with adapters included."""
     inner: Any = unwrap(model)
-    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    if hasattr(inner, "get_base_model"):
+        return inner.get_base_model()
+    return inner
 
 
 class _RoomyLayer(DynamicLayer):

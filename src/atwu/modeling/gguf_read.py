@@ -180,4 +180,6 @@ def _scaled_rope(config: Any, factors: Tensor) -> dict[str, Any] | None:
         return frequencies
 
     expected = frequencies(1.0) / frequencies(rope["factor"])
-    return rope if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4) else None
+    if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4):
+        return rope
+    return None

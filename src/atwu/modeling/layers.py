@@ -51,7 +51,9 @@ def block_list(model: nn.Module) -> nn.ModuleList | None:
     depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
     for part in (decoder, model):
         if part is not None and (fitting := [blocks for blocks in text_lists(part).values() if len(blocks) == depth]):
-            return fitting[0] if len(fitting) == 1 else None
+            if len(fitting) == 1:
+                return fitting[0]
+            return None
     return None
 
 
@@ -92,7 +94,9 @@ def last_mlp(model: nn.Module) -> nn.Module | None:
     """Return the MLP of the last decoder layer, or None if it is not named `mlp`."""
     layers = block_list(model)
     mlp = None if layers is None else getattr(layers[-1], "mlp", None)
-    return mlp if isinstance(mlp, nn.Module) else None
+    if isinstance(mlp, nn.Module):
+        return mlp
+    return None
 
 
 def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None:
@@ -144,7 +148,9 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     def pass_on(*args: Any, **kwargs: Any) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
-        return states if other_outputs is None else (states, *other_outputs)
+        if other_outputs is None:
+            return states
+        return (states, *other_outputs)
 
     with contextlib.ExitStack() as stack:
         stack.callback(layers[layer].register_forward_hook(read).remove)

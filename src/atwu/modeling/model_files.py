@@ -125,7 +125,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+    if path.is_file():
+        return read_object(path)
+    return {}
 
 
 def _check_sizes(config: Mapping[str, Any], path: Path) -> None:

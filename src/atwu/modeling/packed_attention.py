@@ -36,6 +36,7 @@ class Packing:
     @classmethod
     def of(cls, rows: Sequence[Tensor], owned: Sequence[Tensor], device: torch.device) -> Packing:
         """Describe rows by their slots, and by which of them each row is the first to have (`Layout`)."""
+        # Longest first: rows of a group are padded to its first one.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]), reverse=True)
         count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(rows))
         outputs = torch.empty(sum(int(counted.sum()) for counted in owned), dtype=torch.long)
@@ -74,7 +75,9 @@ def packed_attention(
     outputs = list[Tensor]()
     for one_query, one_key, one_value in zip(queries, keys, values, strict=True):
         mask = _window_mask(one_query.shape[2], kwargs.get("sliding_window"), query.device)
-        options = kwargs | {"is_causal": mask is None}
+        options = kwargs | {
+            "is_causal": mask is None
+        }  # a window's mask is causal itself; the kernel takes one of the two
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
         outputs.append(output.flatten(0, 1).flatten(1))

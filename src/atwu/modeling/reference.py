@@ -102,7 +102,9 @@ def plain_head(model: nn.Module) -> OutputHead | None:
     inner = unwrap(model)
     layer = output_layer(inner)
     usable = layer is not None and fast_path_support(model, next(inner.parameters()).device).fused_head
-    return describe_head(layer, inner.config) if usable and layer is not None else None
+    if usable and layer is not None:
+        return describe_head(layer, inner.config)
+    return None
 
 
 @contextlib.contextmanager

@@ -102,7 +102,9 @@ def tokenizer_file(source: str, *, revision: str | None = None) -> Path | None:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if path is None else Path(path)
+    if path is None:
+        return None
+    return Path(path)
 
 
 def difference_from_file(tokenizer: Any, path: Path) -> str | None:

@@ -71,7 +71,9 @@ class Stateful(Protocol):
 def last_checkpoint(run: str | Path, key: Mapping[str, Any] | None = None) -> str | None:
     """Return the last checkpoint in a run's folder, intact or not; with a key, one of another run only if there is no other."""
     checkpoints = _in_order(Path(run), key)
-    return str(checkpoints[-1]) if checkpoints else None
+    if checkpoints:
+        return str(checkpoints[-1])
+    return None
 
 
 def step_of(checkpoint: str | Path) -> int:

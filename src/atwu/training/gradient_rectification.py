@@ -30,7 +30,9 @@ def opposing_share(forget: Mapping[str, Tensor], retain: Mapping[str, Tensor]) -
     names = forget.keys() & retain.keys()
     product = sum(float((forget[name].double() * retain[name].double()).sum()) for name in names)
     square = sum(float(gradient.double().square().sum()) for gradient in retain.values())
-    return min(0.0, product / square) if square else 0.0
+    if square:
+        return min(0.0, product / square)
+    return 0.0
 
 
 class GradientRectification:

@@ -60,7 +60,9 @@ def public_record(record: Any) -> Any:
         return {key: public_record(value) for key, value in record.items() if key not in _OWN}
     if isinstance(record, list | tuple):
         return [public_record(value) for value in record]
-    return public_text(str(record)) if isinstance(record, str | PurePath) else record
+    if isinstance(record, str | PurePath):
+        return public_text(str(record))
+    return record
 
 
 def public_command(text: str) -> str:
@@ -72,7 +74,9 @@ def public_command(text: str) -> str:
         except ValueError:
             return public_text(match[0])
         public = public_text(plain)
-        return public_text(match[0]) if public == plain else shlex.quote(public)
+        if public == plain:
+            return public_text(match[0])
+        return shlex.quote(public)
 
     return _SHELL_WORD.sub(word, text)
 
@@ -105,9 +109,13 @@ def _part(text: str) -> str:
 
 
 def _without_secrets(url: re.Match[str]) -> str:
-    return Path(url["rest"]).name if url["scheme"].lower() == "file://" else url["scheme"] + url["rest"]
+    if url["scheme"].lower() == "file://":
+        return Path(url["rest"]).name
+    return url["scheme"] + url["rest"]
 
 
 def _short(model: str) -> str:
     """Return a Hub name unchanged, and only the last part of a folder, since model cards are published."""
-    return Path(model).name if Path(model).expanduser().exists() else public_text(model)
+    if Path(model).expanduser().exists():
+        return Path(model).name
+    return public_text(model)

@@ -234,7 +234,9 @@ class RunFolder:
         """Return the state, empty for a run that has not begun; None if it is damaged."""
         try:
             state: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
-            return state if state.pop("digest") == _digest(state) else None
+            if state.pop("digest") == _digest(state):
+                return state
+            return None
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):

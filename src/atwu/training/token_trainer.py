@@ -210,7 +210,9 @@ class TokenTrainer(SavingTrainer):
             raise self.not_finite(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
         # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
-        return (loss, None) if return_outputs else loss
+        if return_outputs:
+            return (loss, None)
+        return loss
 
     def add_logged(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a value that is logged per optimizer step."""

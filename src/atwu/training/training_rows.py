@@ -62,7 +62,9 @@ class UnlearningRows:
     def encoded(self) -> dict[str, Sequence[EncodedRow]]:
         """Encoded rows of all sets that a step may draw from, by name."""
         encoded: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
-        return encoded if self.alternates is None else {**encoded, "alternate": self.alternates.rows}
+        if self.alternates is None:
+            return encoded
+        return {**encoded, "alternate": self.alternates.rows}
 
 
 def unlearning_rows(

@@ -77,4 +77,6 @@ def loss_at_perturbed_weights(
     pairs = [(weight, gradient) for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
     linear = sum(((weight * gradient).sum() for weight, gradient in pairs), start=value.new_zeros(()))
     total = linear - linear.detach() + value.detach()
-    return total if kept is None else kept + total
+    if kept is None:
+        return total
+    return kept + total

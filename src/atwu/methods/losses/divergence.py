@@ -136,7 +136,9 @@ class JSToRefusal(WeightedDistance):
         mask = batch.mask
         refusal = torch.tensor(inputs.refusal_ids, device=mask.device)
         place = (mask.cumsum(1) - 1)[mask]
-        return refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
+        if self.legacy:
+            return refusal.expand(place.shape[0], -1)
+        return refusal[place % refusal.shape[0]][:, None]
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return js_to_tokens(logps, ids)

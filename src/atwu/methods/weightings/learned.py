@@ -110,7 +110,9 @@ class LearnedScores(Weighting):
         return [*super().needs(), "a token scorer, trained during unlearning (--scorer-..., --configuration)"]
 
     def gamma(self, forget_weight: float) -> float:
-        return forget_weight if self.scorer_gamma == "forget_weight" else float(self.scorer_gamma)
+        if self.scorer_gamma == "forget_weight":
+            return forget_weight
+        return float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
         """Return the scores of the `TokenScorer`, or 1/2 without one."""
