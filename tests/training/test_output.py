@@ -91,7 +91,7 @@ def test_an_unfinished_run_is_resumed_or_rejected_by_its_key(tmp_path):
     again.begin({"config": {"beta": 1}})
     assert (first.work / "checkpoint-7").exists()
     again._lock.release(force=True)
-    with pytest.raises(FileExistsError, match=r"options\.beta"):
+    with pytest.raises(FileExistsError, match=r"config\.beta"):
         RunFolder(tmp_path / "run").begin({"config": {"beta": 2}})
     RunFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}})
     assert not (first.work / "checkpoint-7").exists()

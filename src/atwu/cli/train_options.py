@@ -44,7 +44,7 @@ FROM_TRANSFORMERS = (
         """Further fields of transformers' TrainingArguments as JSON, such as '{"optim_args": "momentum=0.9"}'.""",
     ),
 )
-"""Options of transformers that `TrainingOptions` does not declare; the last one takes all others."""
+"""`FURTHER_FLAGS` of `atwu.training.training_options`, and the option that takes all other fields."""
 CHOSEN = (
     *("method", "weighting", "beta", "preserve", "pairing", "retain_per_forget", "forms"),
     *("replacement", "replacement_weight", "retain_loss", "retain_weight", "scorer_prior"),

@@ -89,7 +89,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
     shorter = dataclasses.replace(chosen, last_mlp=True)
     if chosen.fused_head and has_mlp and agrees(shorter):
         chosen = shorter
-    if chosen.positions and packs:  # packed rows are told apart by their positions
+    if chosen.positions and packs:  # position ids say where a packed row begins
         switch_to_packing(inner)
         packed = dataclasses.replace(chosen, packed=True)
         if agrees(packed):

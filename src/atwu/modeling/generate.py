@@ -124,10 +124,8 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froze
 
 def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
     """Let `generate` of transformers, also of the saved model, stop at every end token."""
-    if model.generation_config is None:
-        return
     ends = sorted(end_ids(model, tokenizer))
-    if ends:
+    if model.generation_config is not None and ends:
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 

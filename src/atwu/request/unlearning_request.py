@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.evaluation.result import EvalResult
+from atwu.methods.component_registry import component_options
 from atwu.request.asked_rows import AskedRows, flags_of, model_key
 from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
 from atwu.request.screen import verdict_html, verdict_text
@@ -25,6 +27,7 @@ from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
+from atwu.training.training_options import FURTHER_FLAGS, UnlearnOptions
 from atwu.training.unlearn_run import FinishedRun
 
 if TYPE_CHECKING:
@@ -142,7 +145,15 @@ class UnlearningRequest:
             for each in dataclasses.fields(holder)
             if each.name not in written and getattr(holder, each.name) != each.default
         }
-        return command_line(words + flags({**given, **self.options}))
+        with_flags = {option.name for option in dataclasses.fields(UnlearnOptions)} | {
+            *FURTHER_FLAGS,
+            *component_options(),
+        }
+        as_json = {name: value for name, value in self.options.items() if name not in with_flags}
+        words += flags({**given, **{name: value for name, value in self.options.items() if name in with_flags}})
+        if as_json:
+            words += ["--training-args", json.dumps(as_json)]
+        return command_line(words)
 
 
 @dataclass(frozen=True, slots=True)

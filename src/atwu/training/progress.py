@@ -79,7 +79,8 @@ class ProgressLine(TrainerCallback):
         steps = remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
         if steps is None:
             return None
-        return steps + self._trainer.expected_pause
+        pause: float = self._trainer.expected_pause
+        return steps + pause
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:

@@ -107,7 +107,7 @@ def unlearning_rows(
                 raise ValueError(
                     f"forget set, row {number}: a plain text row has no question to redirect; use another forget loss."
                 )
-    # Only now: from here on the beginning of an answer can no longer be told from its question.
+    # Only now: from here on the labels no longer say where the question ends and the answer begins.
     if "forget" in recipe.all_positions:
         forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
