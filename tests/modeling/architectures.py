@@ -167,7 +167,11 @@ def rmu(model: Any, kind: str) -> Finding:
     train_only_down_projections(model, [layer])
     with too_late_to_refuse():
         loss = unlearning_loss(
-            model, batch, batch, method="rmu", layer=layer, reference=small_model(kind, states.dtype)
+            model,
+            {"forget": batch, "retain": batch},
+            method="rmu",
+            layer=layer,
+            reference=small_model(kind, states.dtype),
         ).loss
         loss.backward()
     trained = [each for each in model.parameters() if each.requires_grad]

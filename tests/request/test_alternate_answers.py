@@ -87,6 +87,6 @@ def test_questions_with_and_without_alternates_are_counted(asked: Asked, tmp_pat
 
 @pytest.mark.parametrize("method", ["altpo", "relearn"])
 def test_a_method_needs_an_alternate_in_every_row(method: str) -> None:
-    assert "own_alternates" in recipe(method).needs
+    assert recipe(method).answering.own_alternates
     with pytest.raises(ValueError, match=r"row 2: the method needs the column alternate.*atwu rows alternates"):
         check_alternates([replace(ROW, alternate="In Mirrow."), ROW], own=True)

@@ -184,7 +184,17 @@ def test_of_two_processes_only_the_first_measures(
 ) -> None:
     """Together they do what one does, step by step; the second one never evaluates."""
     more = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
-    command = ["unlearn", "--model", target, "--output", tmp_path / "two", *given, *more, "--ddp-backend", "gloo"]
+    command = [
+        "unlearn",
+        "--model",
+        target,
+        "--output",
+        tmp_path / "two",
+        *given,
+        *more,
+        "--training-args",
+        '{"ddp_backend": "gloo"}',
+    ]
     done = run_command(
         [*command, "--batch-size", "4"],
         code=IN_PROCESSES.format(number=2, code=ENTRY),
@@ -223,7 +233,7 @@ run()
         (("--max-retain-increase", "-1"), r"\b0\b"),
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
-        (("--eval-strategy", "epoch"), "eval_strategy .*atwu evaluate"),
+        (("--training-args", '{"eval_strategy": "epoch"}'), "eval_strategy .*atwu evaluate"),
         (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
         (("--method", "rmu", "--layer", "99"), "layer.*99"),
         (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows

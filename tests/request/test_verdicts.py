@@ -190,6 +190,18 @@ def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_me
             assert shlex.split(command)[: len(first)] == first
 
 
+def test_a_field_of_transformers_without_a_flag_is_repeated_as_json(tmp_path: Path) -> None:
+    asked = UnlearningRequest(
+        source=ModelSource(model="m"),
+        forget_set=LoadedRows((), "rows.jsonl", ()),
+        output=tmp_path,
+        options={"method": "npo", "beta": 0.2, "optim": "sgd", "tf32": False, "optim_args": "momentum=0.9"},
+    )
+    words = shlex.split(asked.command())
+    assert words[-8:-2] == ["--method", "npo", "--beta", "0.2", "--optim", "sgd"]
+    assert (words[-2], json.loads(words[-1])) == ("--training-args", {"tf32": False, "optim_args": "momentum=0.9"})
+
+
 @pytest.mark.parametrize("limit", [math.nan, math.inf, 0.0, -1.0])
 def test_a_limit_that_nothing_can_exceed_or_meet_is_rejected(limit: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"max_retain_increase.* > 0"):

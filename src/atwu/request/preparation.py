@@ -13,6 +13,7 @@ import torch
 
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
+from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
@@ -59,7 +60,6 @@ from atwu.request.text_sentences import fact_noun
 from atwu.request.text_wording import measure_text_chance, unseen_wordings
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
-from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
@@ -152,7 +152,7 @@ def prepare(
             for row, texts in zip(rows, about.alternatives, strict=True)
         )
         own_answers: tuple[Example, ...] = ()
-        if "retain" in recipe.needs:
+        if recipe.reads_retain:
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
@@ -255,7 +255,8 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
             return True
         if folder.has_results():
             raise FileExistsError(
-                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
+                f"{folder.work} holds an unfinished request that differs in "
+                f"{', '.join(key_differences(before or {}, key))}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
     files.clear()

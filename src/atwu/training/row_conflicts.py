@@ -14,7 +14,9 @@ _NAMED = 3
 def row_keys(row: Example) -> tuple[str, ...]:
     """Return question and answer of a row without case and punctuation."""
     asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
-    return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
+    if asked:
+        return (f"q {asked}", f"a {said}")
+    return (f"a {said}",)
 
 
 def check_no_overlap(

@@ -25,12 +25,12 @@ from filelock import FileLock, Timeout
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
+from atwu._run_key import key_differences
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import TrialFunction
 from atwu.methods.component import Range
-from atwu.training.checkpoints import key_differences
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     elif stored != what:
         raise ValueError(
             f"{masked(place)} contains another search named {search.label!r}, with other values of "
-            f"{key_differences(stored, what)}. Continue it with its own settings, or choose another name, folder or "
+            f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
     there = len(study.get_trials(deepcopy=False))
