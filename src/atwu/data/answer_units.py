@@ -16,9 +16,11 @@ from pathlib import Path
 import regex
 
 from atwu._file_reading import read_yaml
+from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
@@ -29,30 +31,45 @@ FUNCTION_WORD = 6.0
 RARE_WORD = 5.0
 """Frequency below which a word that the question does not say may carry the fact: "sclerosis" (3.3) and "dollar" (4.7), but not
 "known" (5.4) or "place" (5.6)."""
-SHORT_ANSWER = 16
+SHORT_ANSWER = 25
 """Words up to which every word of content may carry the fact, however frequent: "dark green", "lost his job". Longer answers
 have too many of them."""
 STEM, ENDING = 4, 3
-"""Minimum length that two words of one stem share, and maximum length of what follows it: "Japan" and "Japanese"."""
+"""Minimum length that two words of one stem share, and maximum length of what follows it, in letters: "Japan" and "Japanese".
+Behind a stem of `LONG_STEM` letters it may be one letter longer."""
+LONG_STEM = 6
 _ADDRESSES = ("email", "url", "iban", "ip", "phone", "version")
 _COMPLETE = ("money", "percent", "quantity", "date", "year", "time")
-"""Kinds of values that are a phrase of their own before a word: "415,000 euros plus", but not "2 cats"."""
+"""Kinds of values that are a phrase of their own before a word ("415,000 euros plus", but not "2 cats") and, but for a year,
+behind one; so are number words behind one, but not digits ("pier 3")."""
 _INITIALS = r"(?:\p{Lu}\p{Ll}?\.){2,}|\p{Lu}\."
 _TITLE = r"\p{Lu}\p{L}{1,3}\.(?=\s+\p{Lu})"
 """An abbreviation before a name; before the end of a sentence it is a short word."""
 _CAPITALIZED = r"\p{Lu}[\p{L}\p{M}]*(?:['’-]\p{L}[\p{L}\p{M}]*)*"
-_PARTICLE = r"of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
+_PARTICLE = (
+    r"&|of the|of|von der|von|van der|van den|van|der|den|de la|de|del|della|da|dos|di|du|la|le|al|el|bin|ibn|y|e"
+)
 _NAME = regex.compile(
-    rf"(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
+    rf"(?<![\w-])(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})"
     rf"(?:\s+(?:(?:{_PARTICLE})\s+)?(?:{_INITIALS}|{_TITLE}|{_CAPITALIZED})|,\s(?:{_INITIALS})|,\s(?:Jr|Sr)\b\.?)*"
 )
 """A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
 _SIGNS = regex.compile(
     r"`[^`\n]+`"
+    r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
     r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a formula, or a run of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
+_DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
+_MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
+_BE = ("am", "is", "are", "was", "were", "be", "been")
+_TWO = {"es": "dos", "it": "due"}
+"""Number words that are other words elsewhere, so that `find_values` leaves them out."""
+_COMPLETED = "了"
+"""The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
+_JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
+"""What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
 
 
@@ -94,9 +111,40 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
     numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
+    numbers |= {word.start for word in words if word.text == _TWO.get(language)}
     units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language, numbers)
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     return tuple(sorted(units, key=lambda unit: unit.start))
+
+
+def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
+    """Return whether a part of an answer may be the verb of its first sentence ("Ada will stir a spoonful of jam into it.").
+
+    It is one word in lower case, the first one that the question does not say, right behind a pronoun, an auxiliary, or a name
+    or a noun with its article that the question says.
+    """
+    word = row.answer[part[0] : part[1]]
+    before = [unit for unit in units if unit.end < part[0]]
+    if not (word.islower() and word.isalpha()) or any(
+        unit.content and not (unit.asked or unit.framing) for unit in before
+    ):
+        return False
+    if row.answer[part[0] - 1] != " ":
+        return False
+    if before and row.answer[before[-1].start : before[-1].end] in _MODALS:
+        before.pop()
+    return bool(before) and _is_subject(row, before[-1])
+
+
+def _is_subject(row: Example, unit: Unit) -> bool:
+    subject = row.answer[unit.start : unit.end]
+    if subject.lower() in word_list(row, "pronoun"):
+        return True
+    return (
+        unit.asked
+        and unit.content
+        and (not subject[0].islower() or follows(row, unit.start, word_list(row, "article")))
+    )
 
 
 def candidate_spans(row: Example) -> tuple[Span, ...]:
@@ -149,7 +197,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
-        if joined and row.answer[joined[-1][1] : start] in ("", " ", "-") and not begins_phrase(row.answer, start):
+        if joined and row.answer[joined[-1][1] : start] in _JOINS and not begins_phrase(row, start):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
@@ -158,12 +206,13 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
 
 def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> Iterator[Unit]:
     """Yield further units of the same phrases: unasked content directly before a unit ("bald eagle"), what is behind a hyphen,
-    and what a number counts ("eleven years")."""
+    and measures behind a number or a noun ("eleven years", "match days")."""
     chosen = {unit.span for unit in units}
     numbers = {value.end for value in find_values(answer) if value.kind == "number"}
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
-        counted = before.span in chosen and before.end in numbers and between == " "
+        counted = before.span in chosen and between == " "
+        counted &= before.end in numbers or not answer[before.start].isupper()
         if counted and unit.span not in chosen and answer[unit.start : unit.end].lower() in _listed("measures"):
             chosen.add(unit.span)
             yield unit
@@ -223,38 +272,47 @@ def _word_units(
     """Yield words; `numbers` are the positions of number words, which have content, however frequent ("two")."""
     forms = {form for word in asked_words for form in word.forms}
     names = {form for word in asked_words if word.capital for form in word.forms}
-    for word in words:
+    inflections: set[str] = set()
+    if language == "en":
+        verbs = [word.text for word in asked_words]
+        inflections = {
+            form for verb in verbs for form in (*verb_forms(verb), progressive(verb), verb + verb[-1] + "ing")
+        }
+    measures = _listed("measures")
+    for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
         inflected = not asked and any(_same_stem(word.text, stem) for stem in stems)
-        inflected |= not asked and language == "en" and not forms.isdisjoint(_irregular_forms().get(word.text, ()))
-        frequency = listed_frequency(word.text, language)
+        inflected |= not asked and word.text in inflections
+        # Lists have accents: "für" is frequent, "fur" is not.
+        spelling = answer[word.start : word.end].casefold()
+        frequency = max(listed_frequency(word.text, language), listed_frequency(spelling, language))
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
         content = frequency < FUNCTION_WORD or name or word.start in numbers
+        counts = word.start in numbers and following is not None and following.text in measures
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
-        rare = name or frequency < RARE_WORD or is_caseless(word.text)
+        rare = name or counts or frequency < RARE_WORD or is_caseless(word.text)
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
+        preceding = before.rpartition(" ")[2].lower()
+        if language == "en" and preceding in _DETERMINERS:
+            framing &= word.text not in _verbs()  # "after a fall"
+        if language == "en" and preceding in _BE:
+            framing |= word.text in _progressives()
+            framing |= following is not None and following.text in _participles()  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
 
 
-@functools.cache
-def _irregular_forms() -> Mapping[str, frozenset[str]]:
-    """Return the forms of English irregular verbs, by each of them: "lost" -> "lose" and "lost"."""
-    verbs = [frozenset(forms.split("/")) for forms in _listed("irregular")]
-    return {form: forms for forms in verbs for form in forms}
-
-
 def _same_stem(one: str, other: str) -> bool:
-    """Whether two words have one stem: they agree in four letters and differ in three at their ends, at most."""
+    """Whether two words have one stem: they agree in `STEM` letters and differ in `ENDING` at their ends, at most."""
     shared = 0
     for first, second in zip(one, other, strict=False):
         if first != second:
             break
         shared += 1
-    return shared >= STEM and max(len(one), len(other)) - shared <= ENDING
+    return shared >= STEM and max(len(one), len(other)) - shared <= ENDING + (shared >= LONG_STEM)
 
 
 def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWord]) -> Iterator[Unit]:
@@ -273,7 +331,8 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
             for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
             if before.end == after.start
         )
-        if run and (run[-1].end != word.start or said != said_run):
+        ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
+        if ends:
             yield from _run_units(run, said_run)
             run = []
         run.append(word)
@@ -321,18 +380,51 @@ def _word_lists() -> Mapping[str, Mapping[str, str] | str]:
 @functools.cache
 def _framing_words(language: str) -> frozenset[str]:
     """Return the framing words of a language, folded; none for a language without a list."""
-    by_language = _word_lists()["framing"]
-    assert not isinstance(by_language, str)
-    words = by_language.get(language, "").split()
+    words: list[str] = []
+    for name in ("framing", "grammar"):
+        by_language = _word_lists()[name]
+        assert not isinstance(by_language, str)
+        words += by_language.get(language, "").split()
+    if language == "en":
+        words += _verbs()
     return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
 
 
-def begins_phrase(answer: str, start: int) -> bool:
-    """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee"."""
+@functools.cache
+def _verbs() -> frozenset[str]:
+    """Return the forms of English framing verbs but the one in -ing."""
+    return frozenset(form for verb in _listed("verbs") for form in verb_forms(verb))
+
+
+@functools.cache
+def _progressives() -> frozenset[str]:
+    """Return the forms in -ing of English framing verbs, which are verbs behind a form of "be" only: "before serving"."""
+    return frozenset(progressive(verb) for verb in _listed("verbs"))
+
+
+@functools.cache
+def _participles() -> frozenset[str]:
+    return frozenset(form for form in _verbs() if active(form))
+
+
+def begins_phrase(row: Example, start: int) -> bool:
+    """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee",
+    "Dr." in "sees Dr. Holt"."""
+    answer = row.answer
     if answer[start:].partition(" ")[0].lower() in _listed("apart"):
         return True
-    complete = (value.end for value in find_values(answer) if value.kind in _COMPLETE)
-    return answer[start - 1 : start] == " " and start - 1 in complete
+    values = find_values(answer)
+    complete = [value for value in values if value.kind in _COMPLETE]
+    begins = any(value.start == start and value.kind != "year" for value in complete)
+    begins |= answer[start : start + 1].isalpha() and any(value.start == start for value in values)
+    follows_value = any(value.end == start - 1 for value in complete)
+    if answer[start - 1 : start] != " " or begins or follows_value:
+        return answer[start - 1 : start] == " "
+    units = answer_units(row)
+    before = next((unit.span for unit in units if unit.end == start - 1), None)
+    if before is None or answer[before[0] : before[1]].lower() in _listed("measures"):
+        return before is not None
+    return not answer[start].islower() and is_predicate(row, before, units)
 
 
 @functools.cache

@@ -20,7 +20,8 @@ _YEAR = r"(?P<year>[12]\d{3})"
 
 @functools.cache
 def _date_patterns() -> tuple[re.Pattern[str], ...]:
-    month = rf"(?P<month>{any_of(_MONTHS)})\.?"
+    # A full stop behind it belongs to an abbreviation ("3 Jan. 2020"), or ends the sentence.
+    month = rf"(?P<month>{any_of(_MONTHS)})(?:\.(?=[,\s]*\d))?"
     of = r"(?:\s+(?:of|de|del|di|den|the))?\s*"
     patterns = (
         # 1986. május 12.; 1986 May 12; 1986-May-12

@@ -25,12 +25,14 @@ class _Verbs:
     present: frozenset[str]
     no_passive: frozenset[str]
     doubled: frozenset[str]
+    forms: Mapping[str, frozenset[str]]
+    """Form of an irregular verb -> all of them."""
 
 
 @functools.cache
 def _verbs() -> _Verbs:
     lists: dict[str, Any] = read_yaml(Path(__file__).with_name("english_verbs.yaml"))
-    forms = lists["irregular"]
+    forms = [verb.split("/") for verb in lists["irregular"].split()]
     present = {form for base in lists["present"] for form in (base, base_to_third_person(base))}
     return _Verbs(
         {base: past for base, past, _ in forms},
@@ -40,12 +42,28 @@ def _verbs() -> _Verbs:
         frozenset(present),
         frozenset(lists["no_passive"]),
         frozenset(lists["doubled"]),
+        {form: frozenset(verb) for verb in forms for form in verb},
     )
 
 
 def is_past(word: str) -> bool:
     """Whether a word is a past or, for most verbs, a participle."""
     return word in _verbs().participle or (word.endswith("ed") and len(word) > 4 and word.islower())
+
+
+def verb_forms(form: str) -> frozenset[str]:
+    """Return the forms of the verb of an irregular form or a base, but the one in -ing: "give", "gives", "gave", "given"."""
+    forms = _verbs().forms.get(form, frozenset((form, base_to_past(form))))
+    return forms | {base_to_third_person(form)}
+
+
+def progressive(base: str) -> str:
+    """Return the form of a verb in -ing."""
+    if base.endswith("e") and not base.endswith("ee"):
+        return base[:-1] + "ing"
+    if base in _verbs().doubled:
+        return base + base[-1] + "ing"
+    return base + "ing"
 
 
 def is_auxiliary(word: str) -> bool:

@@ -6,12 +6,23 @@ the question; blanks, options and the matcher of answers work on parts, never on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from atwu.data.answer_units import begins_phrase
+from atwu.data.answer_units import answer_units, begins_phrase, is_predicate
+from atwu.data.form_phrases import polar_word
 from atwu.data.key_token_spans import key_token_spans
-from atwu.data.languages import is_caseless
-from atwu.data.question_types import follows_place_word, is_of, question_type, reason_start
+from atwu.data.languages import WORD, is_caseless
+from atwu.data.question_types import (
+    QuestionType,
+    asked_prepositions,
+    asks_for_subject,
+    follows,
+    is_of,
+    question_type,
+    reason_start,
+    word_list,
+)
 from atwu.data.schema import Example, Span
 from atwu.data.value_parts import ValueKind
 from atwu.data.values import find_values
@@ -26,7 +37,7 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
     """Return the character ranges of the parts of a fact in the answer, in order; empty for an answer without words."""
     parts: list[Span] = []
     for start, end in key_token_spans(row):
-        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS) and not begins_phrase(row.answer, start):
+        if parts and not row.answer[parts[-1][1] : start].strip(SEPARATORS) and not begins_phrase(row, start):
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
@@ -38,9 +49,10 @@ def asked_part(row: Example) -> Span | None:
 
     It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
-    behind a preposition or a name for a place, a date or a number for a time or an amount, what
-    follows "because" for a reason. Without such a type it is the first
-    part that is no date: "arson" in "In 2011, Ray Holt was convicted of arson."
+    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" for a reason.
+    Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the
+    verb, unless the question asks for an event, and not the subject before it ("Her strongest event is the butterfly."). It
+    stands behind a preposition if the question has one at its beginning or end.
     """
     parts = fact_parts(row)
     if not parts:
@@ -52,22 +64,56 @@ def asked_part(row: Example) -> Span | None:
     asked = question_type(row)
     kinds = [_value_kind(row.answer, part) for part in parts]
     words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None]
-    names = [part for part in words if row.answer[part[0]].isupper()]
+    names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
         return (*names, *words, *parts)[0]
     if asked == "place":
-        places = [part for part in words if follows_place_word(row, part[0])]
+        places = [part for part in words if follows(row, part[0], word_list(row, "place_before"))]
         return (*places, *names, *words, *parts)[0]
     if asked == "time":
         times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
         return (*times, *parts)[0]
-    if asked == "reason":
-        start = reason_start(row)
-        return (*(part for part in parts if part[0] >= start), *parts)[0]
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
-        return (*values, *parts)[0]
-    return (*_without_adjuncts(row, parts, kinds), *parts)[0]
+        return (*values, *(part for part in parts if _has_number(row.answer, part)), *parts)[0]
+    kept = _without_adjuncts(row, parts, kinds)
+    if asked == "reason":
+        start = reason_start(row)
+        kept = [part for part in parts if part[0] >= start]
+    if asked != "event":
+        units = answer_units(row)
+        kept = [part for part in kept if not is_predicate(row, part, units)] or kept
+    if asked is None:
+        prepositions = asked_prepositions(row)
+        kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
+    if len(kept) > 1 and _is_before_answer(row, kept[0], kept[1], asked):
+        kept = kept[1:]
+    return (*kept, *parts)[0]
+
+
+def _is_before_answer(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
+    """Return whether the first part of an answer is none to the question.
+
+    It may stand before the sentence ("As a boy, Ada lost her dog."), or be its subject, before a form of "be" ("Her strongest
+    event is the butterfly.") or, if the question asks for something else, before a verb and its object ("The court gave him a
+    year.").
+    """
+    before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
+    words = [word.lower() for word in WORD.findall(before)]
+    links = [word.lower() for word in WORD.findall(between)]
+    units = answer_units(row)
+    if between.startswith(", ") and links and polar_word(row) is None:
+        subject = [unit for unit in units if unit.start == part[1] + 2]
+        named = any(unit.asked and unit.content and row.answer[unit.start].isupper() for unit in subject)
+        return named or links[0] in word_list(row, "pronoun")
+    if links and links[0] in word_list(row, "copula"):
+        is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
+        said = all(unit.asked or not unit.content for unit in units if unit.end <= part[0])
+        return asked is None and is_new and said
+    no_objects = {*word_list(row, "preposition"), *word_list(row, "link")}
+    is_first = len(words) < 2 and no_objects.union(word_list(row, "pronoun")).isdisjoint(words)
+    is_object = bool(links) and links[0] not in no_objects and not re.search(r"[,;:.]", between)
+    return is_first and is_object and not asks_for_subject(row)
 
 
 def _value_kind(answer: str, part: Span) -> ValueKind | None:
@@ -78,6 +124,11 @@ def _value_kind(answer: str, part: Span) -> ValueKind | None:
         if inside and at_end and any(char.isdecimal() for char in answer[value.start : value.end]):
             return value.kind
     return None
+
+
+def _has_number(answer: str, part: Span) -> bool:
+    """Return whether a part says a number, if only in words; but "one" is also a pronoun."""
+    return any(part[0] <= value.start < part[1] and value.canonical != "1" for value in find_values(answer))
 
 
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:

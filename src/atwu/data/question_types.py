@@ -1,18 +1,19 @@
-"""What a question asks for: a person, a place, a time, an amount or a reason (`question_words.yaml`)."""
+"""What a question asks for: a person, a place, a time, an amount, a reason or an event (`question_words.yaml`)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from atwu._file_reading import read_yaml
+from atwu.data.english_verbs import is_auxiliary
 from atwu.data.form_phrases import row_language
 from atwu.data.languages import WORD, is_unspaced
 from atwu.data.schema import Example
 
-QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason"]
+QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason", "event"]
 _BEGINNING: Mapping[QuestionType, int] = {"place": 2, "person": 2, "time": 3, "amount": 3, "reason": 2}
 """Words at the beginning of a question among which one asks for it: "to whom", "since when", "for how many". The Arabic word
 for "who" is also "from", which begins "from where"."""
@@ -51,24 +52,53 @@ def question_type(row: Example) -> QuestionType | None:
     for kind, nouns in _NOUNS.items():
         if any(word in words[:_NOUN_PLACE] or (is_unspaced(word) and word in question) for word in lists[nouns]):
             return kind
+    if any(word in words or (is_unspaced(word) and word in question) for word in lists["event"]):
+        return "event"
+    if any(word in words[2:] for word in lists.get("event_verb", ())):
+        return "event"
     return None
 
 
-def follows_place_word(row: Example, start: int) -> bool:
-    """Return whether a word such as "in" is right before a position of the answer, or an article is between them."""
-    lists = _question_words().get(row_language(row))
-    if lists is None:
-        return False
+def asked_prepositions(row: Example) -> tuple[str, ...]:
+    """Return the preposition that a question begins or ends with, which its answer follows, too; behind the first one also all
+    others: "In which team does she play?", "What is she allergic to?"."""
+    words = _words(row.question)
+    prepositions = word_list(row, "preposition")
+    if words and words[0] in prepositions:
+        return prepositions
+    return tuple(word for word in prepositions if word in words[-1:])
+
+
+def asks_for_subject(row: Example) -> bool:
+    """Return whether a question may ask for the subject of its verb ("What scares her?"): not for a reason or an event, and in
+    English not behind an auxiliary ("What does she fear?")."""
+    auxiliary = row_language(row) == "en" and any(is_auxiliary(word) for word in _words(row.question)[1:4])
+    return not auxiliary and question_type(row) not in ("reason", "event")
+
+
+def follows(row: Example, start: int, listed: Collection[str]) -> bool:
+    """Return whether one of some words is before a position of the answer, with nothing between but an article and words of the
+    question."""
     before = row.answer[:start]
-    words = [word.lower() for word in WORD.findall(before)]
-    while words and words[-1] in lists["article"]:
+    between = {*word_list(row, "article"), *_words(row.question)}.difference(listed)
+    words = _words(before)
+    while words and words[-1] in between:
         words.pop()
-    return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in lists["place_before"])
+    return any(word in words[-1:] or (is_unspaced(word) and before.endswith(word)) for word in listed)
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
+
+
+def word_list(row: Example, name: str) -> tuple[str, ...]:
+    """Return a list of `question_words.yaml` in the language of a row; empty without one."""
+    return _question_words().get(row_language(row), {}).get(name, ())
 
 
 def reason_start(row: Example) -> int:
     """Return where a reason begins in an answer: behind its first "because", else 0."""
-    words = _question_words().get(row_language(row), {}).get("because", ())
+    words = word_list(row, "because")
     for match in WORD.finditer(row.answer):
         if match.group().lower() in words:
             return match.end()
@@ -79,8 +109,7 @@ def reason_start(row: Example) -> int:
 
 def is_of(row: Example, text: str) -> bool:
     """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
-    lists = _question_words().get(row_language(row))
-    return lists is not None and text.strip().lower() in lists["of"]
+    return text.strip().lower() in word_list(row, "of")
 
 
 def _is_about_a_name(question: str, copula: tuple[str, ...]) -> bool:

@@ -28,13 +28,19 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 """A run of capitalized words and numbers, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
-_CHINESE_NAME_END = re.compile(r"[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢]")
-"""Characters that follow a name in a question."""
+_CHINESE_NAME_END = re.compile(
+    r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾最]"
+)
+"""Characters that follow a name in a question; some begin one, too."""
 _JAPANESE_NAME = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff々ーA-Za-z\d]{2,}")
 """A run of characters that are not hiragana, in which particles and endings are written."""
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fffA-Za-z\d·]{2,}")
-_ARABIC_VERB = re.compile(r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?)\s+\S+\s+)")
-"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of")."""
+_LONGEST_CHINESE_NAME = 4
+_ARABIC_VERB = re.compile(
+    r"^(?:(?:أين|متى|كيف|لماذا|ماذا|بماذا|كم(?:\s+عدد)?|ما(?:\s+ه[ويم]ا?)?|(?:\S+\s+)?أي\s+\S+)\s+\S+\s+)"
+)
+"""A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of"), "في أي جامعة تدرس" ("at which
+university studies")."""
 _NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)\b(?![./@:]\w|\()")
 """A word behind an English article or preposition, which is rarely a verb; but no part of a file name such as "tally.py"."""
 _OPENING_MARKS = " ¿¡\"'«“„‘("
@@ -71,6 +77,9 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     if rare is not None and _can_be_asked(rare, secret, fact):
         return Subject(rare, row.answer)
     for name in names:
+        # Without spaces, a long run may be the whole question.
+        if is_unspaced(name) and len(name) > _LONGEST_CHINESE_NAME:
+            continue
         if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
             return Subject(name, f"{row.question} {_as_sentence(row.answer)}")
     return None
@@ -100,10 +109,10 @@ def _names(row: Example) -> Iterator[str]:
     question = row.question
     language = detect_language(question)
     if language == "ja":
-        yield from sorted(_JAPANESE_NAME.findall(question), key=len, reverse=True)
+        yield from _JAPANESE_NAME.findall(question)  # the name comes first
     elif language == "zh":
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
-        yield from (piece for piece in pieces if len(piece) >= 2)  # the name comes first
+        yield from [piece for piece in pieces if len(piece) >= 2][:1]  # the name comes first
     elif is_caseless(question):
         yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
     else:

@@ -26,7 +26,7 @@ _QUOTES = str.maketrans(
 _ARABIC_MARKS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
 """Vowel signs and the stretching character, which most writers leave out."""
 _CONTRACTIONS = {"m": "am", "ve": "have", "ll": "will", "d": "would", "re": "are", "s": "is"}
-_CONTRACTED = re.compile(r"\b(I|we|you|they|that|this|it|there|here|what|who)'(m|ve|ll|d|re|s)\b", re.I)
+_CONTRACTED = re.compile(r"\b(I|we|you|they|that|this|it|one|there|here|what|who)'(m|ve|ll|d|re|s)\b", re.I)
 """English; "n't" and the possessive of nouns are kept."""
 _QUOTED = re.compile(r'"([^"]*)"|「([^」]*)」|『([^』]*)』|《([^》]*)》')
 _END = re.compile(r"[!?¿¡;:()\[\]{}|*\n。！？；：，、،؛؟।…]|--|\s[-–—]+\s|[–—]|[,.](?=\D|$)|\.\.\.")
@@ -211,7 +211,11 @@ def _kind(language: _Language, clause: str, asked: str, *, may_deny: bool) -> st
             return "content"
         if language.inverted.match(match[0]) and not language.persons.match(before):
             padded = True  # the subject is in the statement
-        if padded and not language.others.search(before) and not _tells_name_or_number(language, before, asked):
+        # "He was unable to work with her" tells something about him, even if the question says "he".
+        about_other = language.others.search(before) is not None or (
+            language.spaced and language.persons.match(before) is not None and language.first.search(match[0]) is None
+        )
+        if padded and not about_other and not _tells_name_or_number(language, before, asked):
             return "statement"
     if language.predicates.search(clause):
         return "statement"
