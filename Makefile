@@ -1,6 +1,6 @@
 # make demo: unlearning with a small model. make demo-real: fine-tune a pretrained model on twelve facts, then unlearn them.
 # make study: all methods, three seeds, and the report. make theory: numerical checks of the proofs.
-# make test: the test suite. make test-fast: its tests that train no model. make test-night: slow tests.
+# make test: the test suite. make lint: style, types and documents. make test-fast: its tests that train no model. make test-night: slow tests.
 # make site: the documentation in site/index.html, with executed notebooks.
 # Each target first creates .venv with the tested versions.
 PYTHON ?= python3
@@ -27,7 +27,7 @@ study: $(READY)
 theory: $(READY)
 	$(VENV)/bin/python -m theory --output theory-out
 
-test: $(READY) lint
+test: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 test-fast: $(READY)

@@ -13,7 +13,7 @@ import argparse
 import copy
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,17 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import TRAINED_FORMS
+from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.unlearn_trainer import UnlearnTrainer
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
-from atwu.request.measurement import Reading, general_answers, measure_model, measured_sets
+from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations
+from atwu.request.measurement import general_answers, measured_sets
 from atwu.request.related_questions import related_rows
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, mark_facts
@@ -50,8 +53,6 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "damaged": {},
 }
 """Part of the default -> the options that it sets; `known` is a callback, `damaged` an attribute of the trainer."""
-KNOWN = 0.03
-"""Key-token probability above which a row is still known, about that of holdout rows."""
 METRICS = ("memorization", "key_tokens", "forms", "fluency")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "none": (),
@@ -71,13 +72,22 @@ class PreferKnownRows(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure the rows every few steps."""
         if state.global_step % self.every == 0 and self.trainer is not None:
-            goals = ControllerGoals(KNOWN, 0.0, 0.0, KNOWN)
-            known = GoalEvaluations(self.trainer, ControllerRows((), (), None), goals).known_rows()
-            self.trainer.sampler.prefer(*known)
+            _, rows = GoalEvaluations(self.trainer, ControllerRows((), None), 0.0).measure(state.global_step)
+            self.trainer.sampler.prefer(rows.known, rows.forgotten)
 
 
-def summary(result: EvalResult) -> dict[str, float | None]:
-    """Return the values of a verdict: recall by form, gibberish, refusals, neighbours, retain probability."""
+def measure(model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]]) -> dict[str, float | None]:
+    """Return recall by form, gibberish, refusals, neighbours and retain probability of a model."""
+    result = evaluate(
+        model,
+        tokenizer,
+        forget=sets["forget"],
+        extra_retain={name: rows for name, rows in sets.items() if name != "forget"},
+        metrics=METRICS,
+        config=EvaluateConfig(max_length=512),
+        store=GenerationStore(),
+        progress=False,
+    )
     found: dict[str, float | None] = {}
     for split, names in {
         "forget": ("key_token_probability", *(f"form_{form}" for form in MEASURED_FORMS), "form_gibberish", "refusal"),
@@ -120,10 +130,7 @@ def main() -> None:
         ).items()
         if name in ("forget", NEIGHBOURS, "general")
     }
-    reading = Reading(None, 512)
-    lines = [
-        {"variant": "before", **summary(measure_model(model, tokenizer, sets, reading, name="before", metrics=METRICS))}
-    ]
+    lines: list[dict[str, Any]] = [{"variant": "before", **measure(model, tokenizer, sets)}]
     for name in (None, *given.only):
         if name is not None:
             options: dict[str, Any] = {"retain_loss": "kl"}
@@ -158,8 +165,8 @@ def main() -> None:
                 )
                 prefer.trainer, trainer.draw_damaged = trainer, "damaged" in VARIANTS[name]
                 trainer.train()
-            after = measure_model(trainer.model, tokenizer, sets, reading, name=name, metrics=METRICS)
-            lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **summary(after)})
+            after = measure(trainer.model, tokenizer, sets)
+            lines.append({"variant": name, "steps": given.steps, "seed": given.seed, **after})
         with given.output.open("a", encoding="utf-8") as file:
             print(json.dumps(lines[-1]), file=file)
         print({key: value if isinstance(value, str) else round(value or 0.0, 3) for key, value in lines[-1].items()})

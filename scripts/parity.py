@@ -76,10 +76,13 @@ class Comparison:
         self.weights = list(self.model.parameters())
 
     def ours(self, method: str, **options: Any) -> Any:
-        rows = {"alternate": self.alternate, "retain_alternate": self.refused, "reference": self.original}
-        return atwu.unlearning_loss(
-            self.model, **{"forget": self.forget, "retain": self.retain, **rows, "method": method, **options}
-        )
+        rows = {
+            "forget": self.forget,
+            "retain": self.retain,
+            "alternate": self.alternate,
+            "retain_alternate": self.refused,
+        }
+        return atwu.unlearning_loss(self.model, rows, method, **{"reference": self.original, **options})
 
     def ceu(self) -> Pair:
         peer = functions(self.peers / "open-unlearning/src/trainer/unlearn/ceu.py")
@@ -158,7 +161,7 @@ class Comparison:
         states[1] = peer.perturb_post_block_activations_forget(states[1], direction)
         inputs, targets, still, stay = data.prepare_trainset_raw(*states)
         moved = nn.functional.mse_loss(matrix(inputs), targets) + nn.functional.mse_loss(matrix(still), stay)
-        return self.ours("lunar", layer=layer, refusal_direction=direction).loss, moved
+        return self.ours("lunar", layer=layer, inputs=atwu.LossInputs(refusal_direction=direction)).loss, moved
 
     def elm(self) -> Pair:
         """The peer counts every position; ours then counts them too, with one more token for the last."""

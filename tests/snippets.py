@@ -61,7 +61,7 @@ ELSEWHERE = {
     r"atwu tune": "tests/experiments/tuning/test_tune_command.py",
     r"atwu unlearn --config runs/tune": "tests/methods/test_presets.py",
     r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",
-    r"atwu (paraphrase|annotate)": "tests/cli/test_judge_command.py",
+    r"atwu rows (paraphrases|labels)": "tests/cli/test_judge_command.py",
     r"atwu (ask|unlearn .*--forget rows\.jsonl)": "tests/cli/test_ask_command.py",
     r"atwu study compare": "tests/experiments/study/test_compare.py",
     r"atwu evaluate .*--task ": "tests/evaluation/metrics/test_tasks.py",

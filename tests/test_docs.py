@@ -66,8 +66,15 @@ def test_every_code_block_is_run_or_checked():
     assert not [block.name for block in BLOCKS if not block.kind], "nobody knows how to run them (tests/snippets.py)"
 
 
+def by_day_those_of_the_readme():
+    """By day the options of all commands are checked, and those of README.md run; at night all run."""
+    for run, block in RUN.items():
+        if run:
+            yield pytest.param(run, id=block, marks=[] if block.startswith("README.md") else [pytest.mark.night])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [run for run in RUN if run], ids=RUN.get)
+@pytest.mark.parametrize("run", by_day_those_of_the_readme())
 def test_commands_run(run, tmp_path, monkeypatch):
     for command in run:
         assert command.startswith("atwu "), f"not run, and not in ELSEWHERE (tests/snippets.py): {command}"

@@ -276,8 +276,9 @@ def setting(tiny_llama, batch):
 
 
 def loss_of(model, reference, batches, **options):
-    given = {"refusal_ids": REFUSAL, "refusal_direction": DIRECTION, "reference": reference}
-    return atwu.unlearning_loss(model, **batches, **given | options)
+    weights = options.pop("token_weights", None)
+    inputs = atwu.LossInputs(token_weights=weights, refusal_ids=REFUSAL, refusal_direction=DIRECTION)
+    return atwu.unlearning_loss(model, batches, **{"reference": reference, "inputs": inputs} | options)
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -323,8 +324,8 @@ def test_a_teacher_needs_the_same_answers_behind_its_prompt(given, problem, sett
 
 
 def legacy_jensun(model, reference, rows):
-    given = {"method": "jensun", "legacy": True, "reference": reference, "refusal_ids": (7, 11)}
-    return atwu.unlearning_loss(model, rows["forget"], rows["retain"], **given)
+    inputs = atwu.LossInputs(refusal_ids=(7, 11))
+    return atwu.unlearning_loss(model, rows, "jensun", legacy=True, reference=reference, inputs=inputs)
 
 
 def test_legacy_jensun_targets_both_tokens_at_every_position(setting):

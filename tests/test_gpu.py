@@ -43,14 +43,14 @@ def test_bfloat16_losses_are_close_and_gradients_finite(method, tiny_llama, batc
         "retain_alternate": batch(seed=4),
     }
     rows["prompted"] = rows["forget"]
-    needs = {"method": method, "refusal_ids": (5, 6), "refusal_direction": torch.ones(32)}
+    inputs = {"refusal_ids": (5, 6), "refusal_direction": torch.ones(32)}
     if isinstance(recipe(method).weighting_components[0], FixedWeighting):
-        needs["token_weights"] = torch.ones(rows["forget"]["labels"].shape)
-    exact = atwu.unlearning_loss(tiny_llama(), **rows, reference=tiny_llama(1), **needs)
+        inputs["token_weights"] = torch.ones(rows["forget"]["labels"].shape)
+    exact = atwu.unlearning_loss(tiny_llama(), rows, method, reference=tiny_llama(1), inputs=atwu.LossInputs(**inputs))
     model, reference = (tiny_llama(seed).to(DEVICE, torch.bfloat16) for seed in (0, 1))
     there = {name: moved(part) for name, part in rows.items()}
-    needs |= {name: value.to(DEVICE) for name, value in needs.items() if isinstance(value, torch.Tensor)}
-    out = atwu.unlearning_loss(model, **there, reference=reference, **needs)
+    inputs |= {name: value.to(DEVICE) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    out = atwu.unlearning_loss(model, there, method, reference=reference, inputs=atwu.LossInputs(**inputs))
     assert out.loss.item() == pytest.approx(exact.loss.item(), abs=0.05, rel=0.05)
     out.loss.backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)

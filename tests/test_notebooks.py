@@ -67,7 +67,7 @@ def test_the_notebook_on_own_rows_ends_with_a_verdict_tables_and_figures(done):
     found = done["own-rows-in-python"]
     page = shown(found, "text/html")
     assert re.search(r"<p><b>[^<]*forgotten[^<]*</b>", page)
-    assert "key-token recall" in page
+    assert "answers that state a fact" in page
     assert 'class="heat-map"' in page
     assert len(shown(found, "image/png")) > 1000
     assert "training" in said(found, "stderr")

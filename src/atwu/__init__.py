@@ -15,7 +15,7 @@ _NAMES = {
     "atwu.benchmarks.sources": "OwnRows load_benchmark load_rows",
     "atwu.methods.method_table": "METHODS Method",
     "atwu.methods.component": "Weighting FixedWeighting ForgetLoss RetainLoss Range number setting",
-    "atwu.methods.component_inputs": "LossTerms WeightingContext PrecomputeContext",
+    "atwu.methods.component_inputs": "LossInputs LossTerms WeightingContext PrecomputeContext",
     "atwu.methods.component_registry": "register_weighting register_forget_loss register_retain_loss",
     "atwu.methods.recipe": "register_method",
     "atwu.data.labelled_words": "label_words",
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from atwu.methods.component import Weighting as Weighting
     from atwu.methods.component import number as number
     from atwu.methods.component import setting as setting
+    from atwu.methods.component_inputs import LossInputs as LossInputs
     from atwu.methods.component_inputs import LossTerms as LossTerms
     from atwu.methods.component_inputs import PrecomputeContext as PrecomputeContext
     from atwu.methods.component_inputs import WeightingContext as WeightingContext

@@ -19,18 +19,17 @@ class NonFiniteLossError(AtwuError):
 
 
 class BudgetReachedError(AtwuError):
-    """No more requests were sent, because the next one could exceed the cost limit."""
+    """No more requests were sent, because the limit of calls is reached."""
 
-    def __init__(self, *, spent: float, limit: float, unjudged: int) -> None:
-        self.spent, self.limit, self.unjudged = spent, limit, unjudged
+    def __init__(self, *, limit: int, unjudged: int) -> None:
+        self.limit, self.unjudged = limit, unjudged
         super().__init__(
-            f"stopped because the next request could exceed the limit of USD {limit:.4f}: USD {spent:.4f} spent, "
-            f"{unjudged} answers still unjudged. All paid replies are stored; run again with a higher --max-cost to "
-            "continue."
+            f"stopped after the {limit} calls of --max-calls: {unjudged} answers are still unjudged. All replies are stored; "
+            "run the same command again to continue."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(type(self), spent=self.spent, limit=self.limit, unjudged=self.unjudged), ()
+        return functools.partial(type(self), limit=self.limit, unjudged=self.unjudged), ()
 
 
 class DiskFullError(AtwuError, OSError):

@@ -63,6 +63,7 @@ def test_unknown_names(name, match):
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_benchmark_of_your_own.py"
 
 
+@pytest.mark.night  # by day: the example of docs/learn/adding-a-benchmark.md runs, and studies of invented people
 def test_a_study_runs_on_a_benchmark_of_ones_own(tmp_path):
     (tmp_path / "towns.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": "towns", "benchmark": "towns"}))
     given = ["study", "run", "headline", "--setting", "towns.yaml", "--only", "wga", "--plan"]

@@ -103,7 +103,7 @@ def test_a_name_that_is_longer_than_the_model_reads_is_refused_in_one_line(
     assert "Traceback" not in printed
 
 
-@pytest.mark.parametrize("name", ["مصر", "越国", "Ελλάδα"])
+@pytest.mark.parametrize("name", ["مصر", *(pytest.param(name, marks=pytest.mark.night) for name in ("越国", "Ελλάδα"))])
 def test_a_name_in_another_script_is_asked_about(atwu: Callable[..., str], models: Models, name: str) -> None:
     printed = atwu("ask", "--model", models.original, "--about", name, "--kind", "substance")
     assert f"about {name} (" in printed or f"of {name}" in printed

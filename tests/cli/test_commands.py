@@ -43,7 +43,7 @@ def unlearned(atwu, target) -> Path:
     printed = atwu(
         *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
         *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
-        *("--optim", "sgd", "--adam-beta1=0.8"),
+        *("--optim", "sgd", "--adam-beta1=0.8", "--training-args", '{"optim_args": "momentum=0.5"}'),
     )
     assert "--system 'You keep bees.' --output eval.json" in printed
     assert "unlearned model in" in printed
@@ -65,8 +65,8 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     record = json.loads((unlearned / "run.json").read_text())
     assert record["config"]["max_steps"] == 4  # the flag wins over the file
     assert record["config"]["learning_rate"] == 1e-3
-    names = ("max_grad_norm", "optim", "adam_beta1", "system")
-    assert [record["config"][name] for name in names] == [0.5, "sgd", 0.8, "You keep bees."]
+    names = ("max_grad_norm", "optim", "optim_args", "adam_beta1", "system")
+    assert [record["config"][name] for name in names] == [0.5, "sgd", "momentum=0.5", 0.8, "You keep bees."]
     assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
     assert record["recipe"]["given"] == ["scorer_every"]
     assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
@@ -107,7 +107,7 @@ def test_tokens_prints_words_and_writes_a_page(atwu, unlearned, tmp_path):
 
 def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
-    rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--eval-steps")
+    rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--training-args")
     shown, everything = (run_here("unlearn", flag).output for flag in ("--help", "--help-all"))
     for flag in used:
         assert flag in shown

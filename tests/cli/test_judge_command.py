@@ -1,4 +1,4 @@
-"""`atwu judge agreement`, `atwu paraphrase` and `atwu annotate`, run as a user runs them."""
+"""`atwu judge agreement`, `atwu rows paraphrases` and `atwu rows labels`, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -90,24 +90,31 @@ def test_against_a_second_judge(atwu, server, tmp_path):
             r"split\.jsonl, line 4, column 'split': expected dev or test, got 'train'",
         ),
         ("judge agreement --data none.jsonl", 1, r"none\.jsonl has no cases; give rows with question"),
-        ("judge agreement --judge openai:m --judge-url {url} --max-cost 1", 1, "max_cost.*--judge-price"),
         ("judge agreement --data nowhere.jsonl", 1, r"nowhere\.jsonl"),
         ("judge agreement --split tset", 2, "--split .*dev.*test.*'tset'"),
         ("judge agreement --judge oracle", 1, "'oracle'"),
         (
-            "paraphrase --data people:tiny:forget --limit 2 --judge openai:m --judge-url {url} --output out.jsonl",
+            "rows paraphrases --data people:tiny:forget --limit 2 --judge openai:m --judge-url {url} --output out.jsonl",
             1,
             "OPENAI_API_KEY",
         ),
-        ("paraphrase --data people:tiny:forget --limit 2 --judge openai:m --output out.csv", 1, r"--output .*\.jsonl"),
-        ("paraphrase --data people:tiny:forget --limit 2 --judge offline --output out.jsonl", 1, "'offline'"),
-        ("annotate --data rows.jsonl --output out.csv", 1, r"--output .*\.jsonl"),
         (
-            "annotate --data rows.jsonl --judge oracle --output out.jsonl",
+            "rows paraphrases --data people:tiny:forget --limit 2 --judge openai:m --output out.csv",
+            1,
+            r"--output .*\.jsonl",
+        ),
+        ("rows paraphrases --data people:tiny:forget --limit 2 --judge offline --output out.jsonl", 1, "'offline'"),
+        ("rows labels --data rows.jsonl --output out.csv", 1, r"--output .*\.jsonl"),
+        (
+            "rows labels --data rows.jsonl --judge oracle --output out.jsonl",
             1,
             "'oracle' names no annotator; use offline,",
         ),
-        ("annotate --data rows.jsonl --max-cost 1 --output out.jsonl", 2, "--max-cost; it needs --judge openai:MODEL"),
+        (
+            "rows labels --data rows.jsonl --max-calls 1 --output out.jsonl",
+            2,
+            "--max-calls; it needs --judge openai:MODEL",
+        ),
     ],
 )
 def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code, said, atwu, server, tmp_path):
@@ -126,7 +133,7 @@ def test_wrong_input_ends_with_a_one_line_error_and_writes_nothing(command, code
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
     rows = [{**ROWS[0], "subject": "Orla Venn"}, ROWS[1]]
     data, output = lines(tmp_path / "rows.jsonl", rows), tmp_path / "reworded.jsonl"
-    arguments = ("paraphrase", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
+    arguments = ("rows", "paraphrases", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
     printed = atwu(*arguments, "--output", output, "--count", "2")
     assert "4 paraphrases" in printed
     assert len(re.findall(r"\b2 rejected: ", printed)) == 2
@@ -156,7 +163,7 @@ ROWS = (
 def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
     data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
     where = ("--judge", "openai:m", "--judge-url", server.url("secrets"))
-    arguments = ("annotate", "--data", data, "--output", output, *where)
+    arguments = ("rows", "labels", "--data", data, "--output", output, *where)
     assert "openai:m: 2 calls" in atwu(*arguments, "--estimate")
     assert (server.count("secrets"), output.exists()) == (0, False)
     printed = atwu(*arguments)
@@ -172,10 +179,10 @@ def test_annotate_labels_words_with_a_model(atwu, server, tmp_path):
 
 def test_annotate_labels_words_by_rule_without_a_model(atwu, tmp_path):
     data, output = lines(tmp_path / "rows.jsonl", ROWS), tmp_path / "labelled.jsonl"
-    nothing = atwu("annotate", "--data", data, "--output", output, "--estimate")
+    nothing = atwu("rows", "labels", "--data", data, "--output", output, "--estimate")
     assert re.search("offline: .*nothing to send", nothing)
     assert not output.exists()
-    printed = atwu("annotate", "--data", data, "--output", output)
+    printed = atwu("rows", "labels", "--data", data, "--output", output)
     assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
     assert re.search(r"\b2 of 3 rows .*\b1 ", printed)
     assert load_rows(output).rows[1].forget_spans == ((11, 16),)

@@ -58,7 +58,7 @@ class Server:
         self.silent = silent
         self.reply = reply or Reply(error="blocked by the filter")
 
-    def complete(self, requests, on_reply, on_failed_attempt=None):
+    def complete(self, requests, on_reply):
         for index, request in enumerate(requests):
             failed = any(name in request.messages[-1].content for name in self.silent)
             on_reply(index, self.reply if failed else Reply(text="In Kela1bury."))

@@ -166,6 +166,7 @@ def stored(folder: Path) -> dict[str, str]:
             return {}
 
 
+@pytest.mark.night  # by day: judge/test_prompted_calls.py, with the same cache
 def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(HIVES, vocab_size=300)
     generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=150)

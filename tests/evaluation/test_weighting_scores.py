@@ -20,11 +20,11 @@ from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import (
     AuxiliaryModels,
     ScoreContext,
+    ScoreInputs,
     auxiliary_models_of,
     available,
     check_scores,
     find_auxiliary_models,
-    met_needs,
     scored_weightings,
     token_scores,
 )
@@ -122,8 +122,8 @@ def test_worked_values(worked, name, expected):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_every_weighting_except_uniform_has_a_score():
-    assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform"}
+def test_every_weighting_has_a_score_but_a_constant_and_one_that_reads_changed_rows():
+    assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform", "contrast"}
     assert next(iter(scored_weightings())) == "scorer"
 
 
@@ -139,8 +139,8 @@ def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missin
         encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
         examples=worked.examples,
     )
-    assert available(worked.met_needs) == [name for name in scored_weightings() if name != "contrast"]
-    own = [name for name in available(bare.met_needs) if "#" not in name]  # without functions of other tests
+    assert available(worked.inputs) == [*scored_weightings()]
+    own = [name for name in available(bare.inputs) if "#" not in name]  # without functions of other tests
     assert own == [
         "saturation",
         "importance",
@@ -161,7 +161,7 @@ def test_unavailable_scores_are_not_offered_and_their_error_names_what_is_missin
     ):
         with pytest.raises(ValueError, match=f"{name}.*{what}"):
             token_scores(bare, [name])
-    check_scores(["nouns"], met_needs())
+    check_scores(["nouns"], ScoreInputs())
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def own(monkeypatch):
 
 
 def test_a_custom_weighting_can_be_used_as_a_score(worked, world, own):
-    assert available(worked.met_needs)[-2:] == ["later", "numbered"]
+    assert available(worked.inputs)[-2:] == ["later", "numbered"]
     (found,) = token_scores(worked, ["later"])["later"]
     np.testing.assert_allclose(found, np.arange(1, 7) / 6)
     model, tokenizer, forget, _ = world
@@ -245,7 +245,7 @@ def test_model_based_scores_equal_the_weights_of_a_training_step(world, own, nam
     encoded = Encoder(tokenizer).encode_rows(forget, what="forget").rows
     batch = collate_rows(encoded)
     numbers = {"beta1": 1.43, "beta2": 0.17} if name == "satimp" else {}
-    out = unlearning_loss(model, batch, method="grad_ascent", weighting=name, **numbers)
+    out = unlearning_loss(model, {"forget": batch}, method="grad_ascent", weighting=name, **numbers)
     found = token_scores(ScoreContext(read_tokens(model, encoded), encoded, forget), [name])[name]
     for scores, weights, counted in zip(found, out.token_weights, out.mask, strict=True):
         largest = max(1.0, weights.max().item())
@@ -254,10 +254,12 @@ def test_model_based_scores_equal_the_weights_of_a_training_step(world, own, nam
 
 
 def test_a_weighting_with_an_unavailable_input_is_left_out(worked, own, monkeypatch):
-    monkeypatch.setattr(Later, "needs", ("alternates",))
-    assert "later" not in available(worked.met_needs)
-    with pytest.raises(ValueError, match="'later'"):
-        token_scores(worked, ["later"])
+    bare = dataclasses.replace(worked, retain=None, retain_text=None)
+    assert "later" in available(bare.inputs)
+    monkeypatch.setattr(Later, "reads_retain", True)
+    assert "later" not in available(bare.inputs)
+    with pytest.raises(ValueError, match="'later' compares with retain answers"):
+        token_scores(bare, ["later"])
     monkeypatch.setattr(Later, "is_score", False)
     assert "later" not in scored_weightings()
 

@@ -22,7 +22,7 @@ def test_errors_are_sent_as_exceptions_or_as_text():
         raise LocalError("broken")
 
     def too_dear() -> None:
-        raise BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
+        raise BudgetReachedError(limit=1, unjudged=3)
 
     with pytest.raises(FileNotFoundError):
         run_in_worker(Task(fail), 1)

@@ -13,7 +13,6 @@ from typing import ClassVar
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge import client
 from atwu.judge.asker import Asker
 from atwu.judge.chat_model import ChatModel, ChatRequest, OnReply, Reply
 from atwu.judge.prompted import PromptedJudge
@@ -40,7 +39,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for name in ("OPENAI_BASE_URL", "OPENAI_CUSTOM_HEADERS", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(client, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ class Fake:
         self.asked: list[ChatRequest] = []
         self.batches: list[int] = []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: object) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
         self.batches.append(len(requests))
         for index, request in enumerate(requests):
             self.asked.append(request)

@@ -10,7 +10,6 @@ returns its requests in order.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -31,7 +30,6 @@ FLEETING = {
     "timeout",
     "malformed",
     "cut-middle",
-    "null-billed",
 }
 ERRORS = {
     "unauthorized": (401, "Incorrect API key provided: {header}"),
@@ -42,7 +40,6 @@ ERRORS = {
     "long": (400, "the text about temperature and seed is too long"),
 }
 FAILURES_FIRST = 2
-BILL = {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}
 
 lock = threading.Lock()
 seen: Counter[str] = Counter()
@@ -113,25 +110,6 @@ class Handler(BaseHTTPRequestHandler):
                 else:
                     time.sleep(0.02)
                     self.reply(text)
-            case "endless":
-                self.begin(200, 2**40, {})
-                while True:
-                    self.wfile.write(b" " * 2**20)
-            case "endless-error":
-                self.begin(400, 2**40, {})
-                while True:
-                    self.wfile.write(b" " * 2**20)
-            case "compressed":
-                self.send(
-                    200, gzip.compress(json.dumps(completion(VERDICT)).encode()), headers={"Content-Encoding": "gzip"}
-                )
-            case "compressed-bomb":
-                self.send(200, gzip.compress(b" " * 2**25), headers={"Content-Encoding": "gzip"})
-            case "compressed-part":
-                whole = gzip.compress(json.dumps(completion(VERDICT)).encode())
-                self.send(200, whole[:-12], headers={"Content-Encoding": "gzip"})
-            case "compressed-unknown":
-                self.send(200, b"\x0b\x02\x80", headers={"Content-Encoding": "br"})
             case "redirect":
                 self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
             case "no-system":
@@ -139,18 +117,16 @@ class Handler(BaseHTTPRequestHandler):
                     self.error(400, "System role not supported")
                 else:
                     self.reply(text)
-            case "drip":
-                self.begin(200, 10_000, {})
-                for _ in range(100):
-                    self.wfile.write(b" ")
-                    time.sleep(0.05)
             case "stuck":
                 time.sleep(30)
                 self.reply(text)
             case "cut-billed":
-                self.send(200, completion("", finish="length") | BILL)
+                self.send(
+                    200, completion("", finish="length") | {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}
+                )
             case "new-parameters":
-                for parameter, instead in (("max_tokens", "Use 'max_completion_tokens' instead."), ("temperature", "")):
+                hints = {"response_format": "", "max_tokens": "Use 'max_completion_tokens' instead.", "temperature": ""}
+                for parameter, instead in hints.items():
                     if parameter in body:
                         self.error(
                             400, f"Unsupported parameter: '{parameter}' is not supported with this model. {instead}"
@@ -160,6 +136,11 @@ class Handler(BaseHTTPRequestHandler):
                     self.send(422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]})
                     return
                 self.reply(json.dumps(body), literal=True)
+            case "raw":
+                self.send(200, json.loads(text.partition("RAW:")[2]))
+            case "web-page":
+                self.begin(200, 6, {"Content-Type": "text/html"})
+                self.wfile.write(b"<html>")
             case "echo":  # path and header backwards, since keys are removed from replies
                 backwards = {"path": self.path[::-1], "authorization": header[::-1]}
                 self.reply(json.dumps({**backwards, "body": body}), literal=True)
@@ -189,8 +170,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.begin(200, len(whole), {})
                 self.wfile.write(whole[: len(whole) // 2])
                 self.cut()
-            case "null-billed":
-                self.send(200, completion(None) | BILL)
             case "rate-limit-mute":
                 self.error(429, "slow down")
             case _:

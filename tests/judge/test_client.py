@@ -11,17 +11,20 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge import client
-from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
-from atwu.judge.client import ChatServerError, OpenAIChat
+from atwu.judge.chat_model import CUT_OFF, SAME_QUESTION, ChatRequest, Reply, rubric_request
+from atwu.judge.client import ChatServerError, Endpoint, OpenAIChat, find_endpoint
 from tests.commands import Started
 from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
+from tests.judge.misbehaving_server import completion
 
-pytest.importorskip("openai")
+openai = pytest.importorskip("openai")
+httpx = pytest.importorskip("httpx")
 
 pytestmark = pytest.mark.usefixtures("surroundings")
 
@@ -59,10 +62,23 @@ def test_parameters_that_a_server_rejects_are_omitted_from_then_on(
 ) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/new-parameters/v1", max_retries=0, concurrency=1)
     for _ in range(2):
-        (reply,) = ask(chat)
+        (reply,) = ask(chat, [replace(make_request(), schema='{"type": "object"}')])
         assert set(json.loads(str(reply.text))) == {"model", "messages", "max_completion_tokens"}
-    assert stats(server, "new-parameters")[0] == 5
+    assert stats(server, "new-parameters")[0] == 6
     assert [record.args[1] for record in caplog.records if record.args] == ["seed", "temperature"]
+
+
+def test_a_schema_of_the_reply_is_sent(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/echo/v1")
+    request = rubric_request(SAME_QUESTION, {"question": "Who?", "paraphrase": "Which one?"})
+    sent = json.loads(str(ask(chat, [request])[0].text))["body"]["response_format"]
+    assert sent["type"] == "json_schema"
+    assert sent["json_schema"]["schema"] == {
+        "type": "object",
+        "properties": {"same": {"type": "string", "enum": ["YES", "NO"]}},
+        "required": ["same"],
+        "additionalProperties": False,
+    }
 
 
 def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_sent_again(server: str) -> None:
@@ -73,32 +89,66 @@ def test_a_refused_system_turn_is_merged_and_what_does_not_help_to_leave_out_is_
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
+    ("name", "status", "message"),
     [
-        ("endless", "larger than 4 MB"),
-        ("endless-error", "larger than 4 MB"),
-        ("compressed-bomb", "larger than 4 MB"),
-        ("compressed-part", "incomplete"),
+        ("response_format", 400, "This response_format type is unavailable now"),
+        ("temperature", 400, "'temperature' does not support 0.0 with this model. Only 1 is supported."),
+        ("temperature", 422, "body.temperature: Input should be greater than 0"),
+        ("seed", 400, "Unrecognized request argument supplied: seed"),
+        ("max_tokens", 400, "Use 'max_completion_tokens' instead."),
+        ("system", 400, "System role not supported"),
+        ("system", 400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        ("system", 400, "Only user and assistant roles are supported!"),
+        ("system", 500, "Jinja Exception: System role not supported at row 1"),
+        ("system", 400, "Developer instruction is not enabled for models/gemma-3-1b-it"),
+        (None, 500, "the system is overloaded"),
+        (None, 500, "no temperature today"),
+        (None, 429, "System role not supported"),
     ],
 )
-def test_a_reply_that_is_too_large_or_incomplete_costs_one_answer(server: str, behaviour: str, said: str) -> None:
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
-    replies = ask(chat, [make_request(f"BEHAVE:{behaviour}"), make_request()])
-    assert said in str(replies[0].error)
-    assert replies[1].text == VERDICT
+def test_what_a_server_refuses_is_recognized(name: str | None, status: int, message: str) -> None:
+    chat = OpenAIChat("tiny")
+    body = {"messages": [{"role": "system"}], "response_format": {}, "max_tokens": 5, "temperature": 0, "seed": 1}
+    response = httpx.Response(status, request=httpx.Request("POST", "http://127.0.0.1:1/v1"))
+    error = openai.APIStatusError(message, response=response, body={"message": message})
+    assert chat._refused_parameter(error, body) == name
+    if name is not None:
+        less = {"messages": [{"role": "user"}]} | {key: body[key] for key in body if key not in (name, "messages")}
+        assert chat._refused_parameter(error, less) is None
 
 
-def test_a_reply_that_was_compressed_unasked_is_read(server: str) -> None:
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
-    assert [reply.text for reply in ask(chat, [make_request("BEHAVE:compressed")] * 2)] == [VERDICT] * 2
+TEXT = {"type": "text", "text": VERDICT}
+USAGE = {"prompt_tokens": 9, "completion_tokens": 4}
 
 
-def test_an_unknown_compression_ends_the_run_at_the_first_paid_reply(server: str) -> None:
-    chat = OpenAIChat("tiny", base_url=f"{server}/compressed-unknown/v1", concurrency=1)
-    with pytest.raises(ChatServerError, match=r"compresses its replies \('br'\).*gzip and deflate") as caught:
-        ask(chat, [make_request()] * 8)
-    assert "overloaded" not in str(caught.value)
-    assert stats(server, "compressed-unknown")[0] == 1
+@pytest.mark.parametrize(
+    ("body", "reply"),
+    [
+        (completion(VERDICT) | {"usage": USAGE}, Reply(VERDICT, None, 9, 4)),
+        (completion(VERDICT) | {"usage": {"prompt_tokens": -5, "completion_tokens": "12"}}, Reply(VERDICT)),
+        (completion(VERDICT) | {"usage": None, "model": ["tiny"]}, Reply(VERDICT)),
+        ({"choices": [{"message": {"content": VERDICT}}]}, Reply(VERDICT)),
+        (completion([{"type": "thinking", "thinking": [{"type": "text", "text": "NO"}]}, TEXT]), Reply(VERDICT)),
+        (completion(None, refusal="I would rather not."), Reply("I would rather not.")),
+        (completion(""), Reply("")),
+        (completion(VERDICT, finish="length"), Reply(VERDICT)),
+        (completion(VERDICT, finish="content_filter"), Reply(VERDICT, filtered=True)),
+        (completion("", finish="length") | {"usage": USAGE}, Reply(None, CUT_OFF, 9, 4, cut=True)),
+        (completion(f"Your header is Bearer {KEY}."), Reply("Your header is Bearer ***.")),
+        (completion("Orla \ud800 \ud83d\ude00"), Reply("Orla \ufffd \N{GRINNING FACE}")),
+        (completion(None), Reply(None, "the reply has no content")),
+        (completion(3), Reply(None, "the reply has no content")),
+        (completion("", finish="content_filter"), Reply(None, "the server's content filter blocked the reply")),
+        *(
+            ({"choices": choices}, Reply(None, "the reply has no message"))
+            for choices in (None, [], [{}], [{"text": "Y"}])
+        ),
+        ({"error": "overloaded"}, Reply(None, "the reply has no message")),
+    ],
+)
+def test_replies_of_many_shapes_are_read(server: str, body: dict[str, Any], reply: Reply) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/raw/v1", max_retries=0)
+    assert ask(chat, [make_request(f"RAW:{json.dumps(body)}")]) == [reply]
 
 
 def test_works_inside_an_event_loop_as_in_a_notebook(server: str) -> None:
@@ -129,7 +179,7 @@ def test_unusual_requests_and_replies_concern_only_themselves(server: str) -> No
     assert stats(server, "bad-request")[0] == stats(server, "content-filter")[0] == 1
 
 
-@pytest.mark.parametrize("behaviour", ["rate-limit", "timeout", "error-503", "malformed", "cut-middle"])
+@pytest.mark.parametrize("behaviour", ["rate-limit", "timeout", "error-503", "cut-middle"])
 def test_transient_failures_are_retried(server: str, behaviour: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1", timeout=0.3 if behaviour == "timeout" else 60)
     assert [reply.text for reply in ask(chat)] == [VERDICT]
@@ -139,10 +189,9 @@ def test_transient_failures_are_retried(server: str, behaviour: str) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        ("always-timeout", r"0\.3 seconds.*3 times"),
-        ("drip", r"0\.3 seconds.*3 times"),
-        ("always-error-500", r"500.*out of order, sorry; \*\*\*.*3 times"),
-        ("always-cut-middle", "RemoteProtocolError.*3 times"),
+        ("always-timeout", r"0\.3 seconds"),
+        ("always-error-500", r"500.*out of order, sorry; \*\*\*"),
+        ("always-cut-middle", "RemoteProtocolError"),
     ],
 )
 def test_permanent_failures_end_with_a_message_after_a_bounded_number_of_attempts(
@@ -162,6 +211,7 @@ def test_permanent_failures_end_with_a_message_after_a_bounded_number_of_attempt
         ("unauthorized", "OPENAI_API_KEY"),
         ("unknown-model", "model.*'tiny'"),
         ("redirect", "/target/v1/chat/completions"),
+        ("web-page", "web page.* /v1"),
     ],
 )
 def test_errors_that_concern_every_request_are_raised_at_once(server: str, behaviour: str, advice: str) -> None:
@@ -184,19 +234,6 @@ def test_an_unreachable_server_raises_an_error_at_once() -> None:
         OpenAIChat("tiny", base_url=f"http://127.0.0.1:{port}/v1").complete([make_request()] * 5, lambda *_: None)
 
 
-def test_failed_attempts_are_reported_with_the_usage_that_the_server_billed(server: str) -> None:
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    told: list[tuple[object, ...]] = []
-    replies: list[Reply] = []
-    chat.complete(
-        [make_request("BEHAVE:always-null-billed")],
-        lambda _, reply: replies.append(reply),
-        lambda *attempt: told.append(attempt) is None,
-    )
-    assert told == [(0, 100, 20, again) for again in (True, True, False)]
-    assert re.search("content.*3 times", str(replies[0].error))
-
-
 def test_many_consecutive_failures_end_the_run_also_across_calls(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=4, max_retries=0)
     replies: list[Reply] = []
@@ -204,7 +241,7 @@ def test_many_consecutive_failures_end_the_run_also_across_calls(server: str) ->
     requests = [make_request(f"BEHAVE:always-error-500 {index}") for index in range(50)]
     with pytest.raises(ChatServerError, match=r"20 requests.* 500"):
         chat.complete(requests, lambda _, reply: replies.append(reply))
-    assert len(replies) == 19
+    assert 19 <= len(replies) <= 19 + 3, "and what was in flight"
     mixed = [make_request("REPLY: now" if index % 20 == 19 else "BEHAVE:bad-request") for index in range(40)]
     assert len(ask(OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1, max_retries=0), mixed)) == 40
 
@@ -215,23 +252,6 @@ def test_replies_are_returned_as_soon_as_they_arrive(server: str) -> None:
     requests = [make_request("BEHAVE:always-timeout"), make_request(), make_request()]
     chat.complete(requests, lambda index, reply: order.append(index))
     assert order == [1, 2, 0]
-
-
-def test_a_rate_limit_pauses_every_worker_and_without_a_time_delays_grow(
-    server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chat = OpenAIChat("tiny", base_url=f"{server}/rate-limit-once/v1", concurrency=2)
-    assert len(ask(chat, [make_request(f"REPLY: {index}") for index in range(6)])) == 6
-    count, _, arrivals = stats(server, "rate-limit-once")
-    assert count == 7
-    early = [moment for moment in arrivals if moment - arrivals[0] < 0.5]
-    assert len(early) <= 3, "the first, and what was on its way before its answer came"
-    monkeypatch.setattr(client, "_FIRST_DELAY", 0.05)
-    assert ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
-    _, _, arrivals = stats(server, "always-rate-limit-mute")
-    assert len(arrivals) == 3
-    assert arrivals[1] - arrivals[0] >= 0.2
-    assert arrivals[2] - arrivals[1] >= 0.4
 
 
 class _StopError(Exception):
@@ -266,19 +286,6 @@ def test_an_interrupt_keeps_replies_in_flight(server: str) -> None:
     assert len(kept) == len(set(kept)) == stats(server, "slow-interrupt")[0]
 
 
-def test_stopping_does_not_wait_for_retries(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_DELAY", 30.0)
-    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
-
-    def stop(index: int, reply: Reply) -> None:
-        raise _StopError
-
-    start = time.monotonic()
-    with pytest.raises(_StopError):
-        chat.complete([make_request("BEHAVE:always-error-503"), make_request("BEHAVE:slow")], stop)
-    assert time.monotonic() - start < 30  # a retry waits as long
-
-
 WAITING = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -290,6 +297,7 @@ OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambd
 """
 
 
+@pytest.mark.night  # by day: an interrupt in this process, above, and calls in flight in cli/test_interrupts.py
 def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
     process = Started([f"{server}/stuck/v1"], code=WAITING)
     try:
@@ -306,3 +314,31 @@ def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: s
         with contextlib.suppress(ValueError, OSError):
             process.kill()
     assert stats(server, "stuck")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "key", "said"),
+    [
+        ("localhost:8000/v1", "OPENAI_API_KEY", KEY, "--judge-url.*must look like"),
+        ("http://orla:gate@h/v1", "OPENAI_API_KEY", KEY, "base_url.*OPENAI_API_KEY"),
+        ("http://h/v1?token=gate", "OPENAI_API_KEY", KEY, "base_url"),
+        ("http://h/v1", KEY, KEY, "api_key_env"),
+        (None, "OPENAI_API_KEY", "", "OPENAI_API_KEY"),
+        (None, "OTHER_KEY", KEY, "OTHER_KEY"),
+        (None, "OPENAI_API_KEY", "sk-first\nsk-second", r"OPENAI_API_KEY.*space"),
+    ],
+)
+def test_invalid_addresses_and_keys_are_rejected_without_being_shown(url, name, key, said, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match=said) as caught:
+        find_endpoint(url, name)
+    assert not re.search("gate|sk-", str(caught.value))
+
+
+def test_an_address_may_come_from_the_environment_and_has_one_identity(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:80/v1/")
+    endpoint = find_endpoint(None, "OPENAI_API_KEY")
+    assert endpoint == Endpoint("http://localhost:80/v1", "OPENAI_API_KEY", KEY)
+    assert KEY not in repr(endpoint)
+    assert endpoint.identity == find_endpoint("http://[::1]:80/v1", "OPENAI_API_KEY").identity
+    assert endpoint.identity == "http://127.0.0.1:80/v1"

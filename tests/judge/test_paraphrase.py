@@ -11,7 +11,6 @@ import pytest
 from atwu.data.schema import Example, Message
 from atwu.judge import paraphrasing as paraphrase
 from atwu.judge.asker import Asker
-from atwu.judge.budget import Prices
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.paraphrasing import estimate_paraphrases, problem, write_paraphrases
 from atwu.judge.reply_cache import ReplyCache
@@ -147,7 +146,6 @@ def test_the_last_turn_is_paraphrased_and_braces_are_kept():
 def test_the_estimate_bounds_the_requests_and_is_zero_afterwards(tmp_path):
     model = writer({QUESTION: listed(*GOOD)})
     asker = Asker(model, ReplyCache(tmp_path / "replies.sqlite"), progress=False)
-    asker.budget.prices = Prices(1, 1)
     before = estimate_paraphrases([ROW, ROW], asker, count=2)
     assert (before.calls, model.asked) == (1 + 3, [])
     assert estimate_paraphrases([ROW], asker, count=2, check_meaning=False).calls == 1

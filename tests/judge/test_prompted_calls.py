@@ -12,9 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from atwu.judge.budget import Budget, Prices
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest
 from atwu.judge.reply_cache import ReplyCache, reply_key
 from atwu.judge.verdicts import Pair, Verdict
@@ -28,14 +25,13 @@ BROKEN = "I would say it is right, more or less, but " + "hm " * 100
 
 def test_a_second_evaluation_needs_no_call_and_gives_the_same_counts(cache):
     claims = [claim(f"Answer {number}.") for number in range(20)]
-    first = judge(Fake(), cache, budget=Budget(None, Prices(1, 10)))
-    again = judge(Fake(), cache, budget=Budget(None, Prices(1, 10)))
+    first = judge(Fake(), cache)
+    again = judge(Fake(), cache)
     assert first.judge(claims) == again.judge(claims) == again.judge(claims)
     assert again.asker.model.asked == []
     assert len(first.asker.model.asked) == first.asker.usage.replies == again.asker.usage.replies == 20
     assert (first.asker.usage.prompt_tokens, first.asker.usage.completion_tokens) == (2000, 200)
-    assert first.asker.usage.usd == again.asker.usage.usd == pytest.approx(0.004)
-    assert (first.asker.budget.spent, again.asker.budget.spent) == (pytest.approx(0.004), 0.0)
+    assert (first.asker.budget.sent, again.asker.budget.sent) == (20, 0)
 
 
 def test_unreadable_replies_are_requested_again_with_other_seeds(cache):
@@ -71,8 +67,8 @@ def test_failed_calls_are_unscored_and_not_cached(cache):
 
 def test_a_request_without_reply_is_unscored():
     class Forgetful(Fake):
-        def complete(self, requests, on_reply, on_failed_attempt):
-            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply), on_failed_attempt)
+        def complete(self, requests, on_reply):
+            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply))
 
     assert [verdict.correct for verdict in judge(Forgetful()).judge([claim(), claim("No.")])] == [None, True]
 
@@ -86,7 +82,7 @@ def test_the_estimate_equals_the_requests_sent(cache):
     model = Fake(
         lambda request: YES if request.messages[0].content == CORRECTNESS.system else '{"first": 1, "second": 2}'
     )
-    asking = judge(model, cache, budget=Budget(None, Prices(1, 1)))
+    asking = judge(model, cache)
     estimated = asking.estimate(claims, pairs)
     assert model.asked == []
     assert asking.asker.usage.replies == 0

@@ -42,87 +42,67 @@ def test_answers_are_cleaned(text, cleaned):
         ('{"verdict":"no"}', Verdict(False, "")),
         ('```json\n{"verdict": " Yes ", "reason": "a {brace}"}\n```', Verdict(True, "a {brace}")),
         ('JSON\n{"reason": "two\nlines", "verdict": "NO"}', Verdict(False, "two\nlines")),
+        (f"Here is my verdict:\n{YES}\nI hope this helps.<|im_end|>", Verdict(True, "stated")),
         (f"<think>I say {NO}\n or so</think>\n\n{YES}", Verdict(True, "stated")),
         (f"I say {NO}\n or so</think>\n\n{YES}", Verdict(True, "stated")),
-        ('{"verdict": true, "reason": null}', Verdict(True, "")),
-        ('{"verdict": "Yes."}', Verdict(True, "")),
-        ('{"verdict": ["YES"], "reason": 3}', Verdict(True, "3")),
-        ("No.", Verdict(False, "")),
-        ("<think>Is it YES?</think>\nNo.", Verdict(False, "")),
-        (f"[{YES}]", Verdict(True, "stated")),
-        (f"Here is my verdict:\n{YES}\nI hope this helps.<|im_end|>", Verdict(True, "stated")),
-        (f"Not {{sure}} at first: {YES}", Verdict(True, "stated")),
-        (f"{YES} {YES}", Verdict(True, "stated")),
-        ('{"verdict": "NO", "reason": "it says \\(x\\) instead"}', Verdict(False, "it says \\(x\\) instead")),
-        ('{"verdict": "NO", "reason": "the answer names anoth', Verdict(False, "the answer names anoth")),
-        ('{"verdict": "YES"', Verdict(True, "")),
-        ('{"verdict": "YES", "verdict": "YES"}', Verdict(True, "")),
-        (f"There is no doubt. {YES}", Verdict(True, "stated")),
-        ('{"verdict": "YES", "reason": "in 1921', Verdict(True, "in 1921")),
-        (f"<thinking>Perhaps {NO}</thinking>{YES}", Verdict(True, "stated")),
-        (f"[THINK]{NO}[/THINK] {YES}", Verdict(True, "stated")),
         (f"<|channel|>analysis<|message|>{NO}<|end|><|channel|>final<|message|>{YES}", Verdict(True, "stated")),
-        ("Answer: NO", Verdict(False, "")),
-        ("**My final verdict is:** YES.", Verdict(True, "")),
-        ('{"verdict": "YES", "reason": "stated",}', Verdict(True, "stated")),
-        ("{'verdict': 'NO', 'reason': \"it's another\"}", Verdict(False, "it's another")),
-        ("{“verdict”: “NO”, “reason”: “another”}", Verdict(False, "another")),
-        ("{“verdict”: “NO”, “reason”: “not “Ord” at all”}", Verdict(False)),
-        ('{"result": {"verdict": "YES", "reason": "the same"}, "id": 1}', Verdict(True, "the same")),
-        ('{"VERDICT": "NO (not stated)", "Reason": "x"}', Verdict(False, "x")),
-        ('{"verdict": "‘YES’"}', Verdict(True)),
-        ("<answer>YES</answer>", Verdict(True)),
-        ("\\boxed{NO}", Verdict(False)),
-        ("{verdict: NO, reason: other town}", Verdict(False, "other town")),
-        ("**Verdict:** NO\n\nIt names another town.", Verdict(False, "It names another town")),
-        ('{"verdict": "False", "reason": "x"}', Verdict(False, "x")),
-        ('{"verdict": "NO", "reason": "it says "YES" to all"}', Verdict(False, "")),
-        ('{"verdict": "YES" "reason": "stated"}', Verdict(True, "")),
-        (f"<seed:think>{NO}</seed:think>{YES}", Verdict(True, "stated")),
         (f"◁think▷{NO}◁/think▷{YES}", Verdict(True, "stated")),
+        ('{"verdict": true, "reason": null}', Verdict(True, "")),
+        (f"There is no doubt. {YES}", Verdict(True, "stated")),
     ],
 )
-def test_readable_verdicts(text, verdict):
+def test_an_object_is_read_with_its_reason(text, verdict):
     assert read_verdict(text) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "correct"),
+    [
+        *(
+            ("No.", False),
+            ("<think>Is it YES?</think>\nNo.", False),
+            ("**Verdict:** NO\n\nIt names another town.", False),
+        ),
+        ("**My final verdict is:** YES.", True),
+        (f"[{YES}]", True),
+        (f"{YES} {YES}", True),
+        (f"Not {{sure}} at first: {YES}", True),
+        ('{"verdict": "NO", "reason": "it says \\(x\\) instead"}', False),
+        ('{"verdict": "NO", "reason": "the answer names anoth', False),
+        ('{"verdict": "YES"', True),
+        ('{"verdict": "YES", "reason": "stated",}', True),
+        ("{'verdict': 'NO', 'reason': \"it's another\"}", False),
+        ("{“verdict”: “NO”, “reason”: “not “Ord” at all”}", False),
+        ('{"result": {"verdict": "YES", "reason": "the same"}, "id": 1}', True),
+        ('{"VERDICT": "NO (not stated)", "Reason": "x"}', False),
+        ("{verdict: NO, reason: other town}", False),
+        ('{"verdict": ["YES"], "reason": 3}', True),
+        ('{"verdict": "NO", "reason": "it says "YES" to all"}', False),
+    ],
+)
+def test_one_named_verdict_is_read_from_a_reply_that_is_no_object(text, correct):
+    assert read_verdict(text).correct is correct
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        *("", "YES or NO", "{}", "}{", '{"verdict": "MAYBE"}', '{"verdict": null}', '{"verdict": 1}', '{"verdict": "Y'),
+        *('{"verdict": ["YES", "NO"]}', '{"verdict": "YES (but no)"}', '{"verdict": "no idea"}', "{" * 5000 + "}"),
+        *(f"My verdict: NO. {YES}", f"No. {YES}", f"NO\n{YES}", f"[{YES}, {NO}]", f"{YES}\n{NO}"),
         *(
-            "",
-            "YES or NO",
-            "{}",
-            "}{",
-            '{"verdict": "MAYBE"}',
-            '{"verdict": ["YES", "NO"]}',
-            '{"verdict": null}',
-            '{"verdict": 1}',
-        ),
-        *(f"My verdict: NO. {YES}", f"{YES} Actually NO.", f"<think>{YES}", f"[{YES}, {NO}]", f"{YES}\n{NO}"),
-        *('{"verdict": "Y', "{" * 5000 + "}", '{"verdict": "YES", "verdict": "NO"}'),
-        *(
-            "{'verdict': 'YES', 'verdict': 'NO'}",
-            '{"result": {"correct": {"name": 1}}}',
-            '{"first": {"verdict": "YES"}, "second": {"verdict": "NO"}}',
-            '{"verdict": "YES", "Verdict": "NO"}',
-            '{"verdict": "YES (but no)"}',
-            '{"verdict": "no idea"}',
-            "Yes, I can judge this.",
+            f"<think>{YES}",
             f"<thinking>{YES}",
-            "Answer: NO, YES",
-            "No answer was given",
-            "NO answer",
-            "YES: the answer",
-            "{'verdict': 'YES'} {'verdict': 'NO'}",
+            '{"verdict": "YES", "verdict": "NO"}',
+            "{'verdict': 'YES', 'verdict': 'NO'}",
         ),
-        *("YES\nor rather NO", f"NO\n{YES}", 'NO. {"verdict": "YES", "reason": "a "b" c"}'),
-        *('{"verdict": "YES", "reason": "not "verdict": "NO""}', '{"reason": "it says "verdict": "YES" there'),
-        *(f"No. {YES}", f"Actually no, it is wrong. {YES}", f"Yes, but: {NO}"),
+        *('{"verdict": "YES", "Verdict": "NO"}', '{"first": {"verdict": "YES"}, "second": {"verdict": "NO"}}'),
+        *("Yes, I can judge this.", "No answer was given", "NO answer", "YES: the answer", "Answer: NO, YES"),
+        '{"verdict": "YES", "reason": "not "verdict": "NO""}',
     ],
 )
 def test_any_other_reply_is_unreadable(text):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"verdict|thoughts"):
         read_verdict(text)
 
 

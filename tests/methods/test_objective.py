@@ -65,7 +65,9 @@ WEIGHTS = torch.tensor([[0.0, *SCORES]])
     ],
 )
 def test_worked_examples(method, options, forget, total):
-    out = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method=method, **options)
+    inputs = LossInputs(token_weights=options.pop("token_weights", None))
+    rows = {"forget": FORGET, "retain": RETAIN}
+    out = atwu.unlearning_loss(FixedProbabilities(), rows, method=method, inputs=inputs, **options)
     assert out.forget.item() == pytest.approx(forget, abs=1e-6)
     if total is not None:
         assert out.loss.item() == pytest.approx(total, abs=3e-6)
@@ -118,7 +120,7 @@ def test_kl_rows_is_the_mean_of_the_rows_own_kl(tiny_llama, batch):
     def retain_loss(name, rows):
         taken = {key: value[rows] for key, value in retain.items()}
         return atwu.unlearning_loss(
-            model, forget, taken, method="grad_diff", retain_loss=name, reference=reference
+            model, {"forget": forget, "retain": taken}, method="grad_diff", retain_loss=name, reference=reference
         ).retain.item()
 
     alone = [retain_loss("kl", slice(index, index + 1)) for index in range(2)]
@@ -137,21 +139,26 @@ def test_missing_inputs_are_named(tiny_llama, batch):
     model, forget = tiny_llama(), batch()
     unlabelled = {k: v for k, v in forget.items() if k != "token_labels"}
     with pytest.raises(ValueError, match=r"'grad_diff'.*retain"):
-        atwu.unlearning_loss(model, forget, method="grad_diff")
+        atwu.unlearning_loss(model, {"forget": forget}, method="grad_diff")
     with pytest.raises(ValueError, match=r"'labels'.*token_labels"):
-        atwu.unlearning_loss(model, unlabelled, batch(), method="gt_ga")
+        atwu.unlearning_loss(model, {"forget": unlabelled, "retain": batch()}, method="gt_ga")
     with pytest.raises(ValueError, match=r"labels.*\(4, 12\).*\(4, 11\)"):
-        atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
+        atwu.unlearning_loss(
+            model,
+            {"forget": forget, "retain": batch()},
+            method="atwu",
+            inputs=LossInputs(token_weights=torch.ones(4, 11)),
+        )
 
 
 def test_scorer_with_a_prior_requires_offsets(tiny_llama, batch):
-    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    model, rows = tiny_llama(), {"forget": batch(seed=1), "retain": batch(seed=2)}
     scorer = TokenScorer(32, prior=TokenCounts(np.arange(64)))
     with pytest.raises(ValueError, match=r"prior.*offset"):
-        atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer)
-    mask = TokenBatch.of(forget).mask
+        atwu.unlearning_loss(model, rows, method="atwu", scorer=scorer)
+    mask = TokenBatch.of(rows["forget"]).mask
     offset = torch.linspace(-1, 1, int(mask.sum()))
-    out = atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer, score_offset=offset)
+    out = atwu.unlearning_loss(model, rows, method="atwu", scorer=scorer, inputs=LossInputs(score_offset=offset))
     torch.testing.assert_close(out.token_weights[mask], torch.sigmoid(offset))
 
 
@@ -159,13 +166,16 @@ def test_scorer_with_a_prior_requires_offsets(tiny_llama, batch):
 def test_learned_scores_of_a_distance_loss_are_normalized_per_row(method, tiny_llama, batch):
     """All-small scores give the same weights as all-large scores, so shrinking them has no benefit."""
     model, reference = tiny_llama().double(), tiny_llama(1).double()
-    given = {"reference": reference, "refusal_ids": (5, 6), "method": method, "weighting": "scorer"}
+    given = {"reference": reference, "method": method, "weighting": "scorer"}
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
     losses = []
     for weight in (1.0, 0.1):
         weights = torch.full((4, 12), weight)
-        out = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), token_weights=weights, **given)
+        inputs = LossInputs(token_weights=weights, refusal_ids=(5, 6))
+        out = atwu.unlearning_loss(model, rows, inputs=inputs, **given)
         losses.append(out.forget.item())
-    plain = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), **{**given, "weighting": "uniform"})
+    unweighted = {**given, "weighting": "uniform", "inputs": LossInputs(refusal_ids=(5, 6))}
+    plain = atwu.unlearning_loss(model, rows, **unweighted)
     assert losses == pytest.approx([plain.forget.item()] * 2, abs=1e-9)
 
 
@@ -200,15 +210,13 @@ def test_longer_prompts_change_nothing(method):
         losses.append(
             atwu.unlearning_loss(
                 FixedProbabilities(),
-                given["forget"],
-                given["retain"],
+                given | dict.fromkeys(("prompted", "expert", "novice"), given["forget"]),
                 method=method,
                 reference=reference,
-                alternate=given["alternate"],
-                retain_alternate=given["retain_alternate"],
-                **dict.fromkeys(("prompted", "expert", "novice"), given["forget"]),
-                refusal_ids=(9, 2),
-                token_weights=None if recipe(method).forget_component.trained_answer == "alternate" else weights,
+                inputs=LossInputs(
+                    refusal_ids=(9, 2),
+                    token_weights=None if recipe(method).forget_component.trained_answer == "alternate" else weights,
+                ),
             ).loss.item()
         )
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)

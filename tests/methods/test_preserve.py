@@ -12,16 +12,17 @@ from atwu.data.encode import EncodedRow
 from atwu.methods.recipe import recipe
 from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
 
+ROWS = {"forget": FORGET, "retain": RETAIN}
+GIVEN = atwu.LossInputs(token_weights=WEIGHTS)
+
 
 def test_worked_example_of_the_likelihood_form():
     """1 - w / 0.8 of the scores .1, .8, .5, .2: (.875 · .105361 + 0 + .375 · .510826 + .75 · .693147) / 4 = 0.200903."""
-    out = atwu.unlearning_loss(
-        FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="nll"
-    )
+    out = atwu.unlearning_loss(FixedProbabilities(), ROWS, method="atwu", inputs=GIVEN, preserve="nll")
     by_hand = sum((1 - w / max(SCORES)) * -math.log(p) for w, p in zip(SCORES, RUNNING_P, strict=True)) / 4
     assert by_hand == pytest.approx(0.200903, abs=1e-6)
     assert out.preserve.item() == pytest.approx(by_hand, abs=1e-6)
-    plain = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS)
+    plain = atwu.unlearning_loss(FixedProbabilities(), ROWS, method="atwu", inputs=GIVEN)
     assert plain.preserve is None
     assert out.loss.item() == pytest.approx(plain.loss.item() + by_hand, abs=1e-6)
 
@@ -32,7 +33,7 @@ def test_worked_example_of_the_divergence_form():
     with torch.no_grad():
         reference.logits[0, 1] = reference.logits[0, 9] = math.log(0.5)
     out = atwu.unlearning_loss(
-        FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="kl", reference=reference
+        FixedProbabilities(), ROWS, method="atwu", inputs=GIVEN, preserve="kl", reference=reference
     )
     assert out.preserve.item() == pytest.approx(0.875 * 0.510826 / 4, abs=1e-6)
 

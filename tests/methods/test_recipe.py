@@ -50,9 +50,9 @@ def test_combined_weightings(text, names, combination):
 def test_a_weighting_may_need_retain_rows_that_the_loss_does_not():
     decided = recipe("grad_ascent", weighting="importance*rarity")
     assert decided.retain_component is None
-    assert "retain" in decided.needs
-    assert "retain" not in recipe("grad_ascent").needs
-    assert "retain" in recipe("atwu", retain_loss="none", scorer_prior="rarity").needs
+    assert decided.reads_retain
+    assert not recipe("grad_ascent").reads_retain
+    assert recipe("atwu", retain_loss="none", scorer_prior="rarity").reads_retain
 
 
 def test_default_layer_of_a_small_model_is_its_last():

@@ -54,18 +54,50 @@ def test_external_components_and_methods(tables, tiny_llama, batch):
     atwu.register_method(
         "half_of_double", Method("Half", "half", "double_ga", "nll", "nobody", {"forget_weight": 0.12})
     )
-    model, reference, forget, retain = tiny_llama(), tiny_llama(1), batch(seed=1), batch(seed=2)
-    ours = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8)
-    plain = atwu.unlearning_loss(model, forget, retain, method="grad_diff")
+    model, reference = tiny_llama(), tiny_llama(1)
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
+    ours = atwu.unlearning_loss(model, rows, method="half_of_double", retain_weight=0.8)
+    plain = atwu.unlearning_loss(model, rows, method="grad_diff")
     assert ours.loss.item() == pytest.approx(plain.loss.item(), abs=1e-6)
-    tripled = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8, scale=6.0)
+    tripled = atwu.unlearning_loss(model, rows, method="half_of_double", retain_weight=0.8, scale=6.0)
     assert tripled.forget.item() == pytest.approx(3 * plain.forget.item(), rel=1e-6)
     once, twice = (
-        atwu.unlearning_loss(model, forget, retain, method="grad_diff", retain_loss=name, reference=reference).retain
+        atwu.unlearning_loss(model, rows, method="grad_diff", retain_loss=name, reference=reference).retain
         for name in ("kl", "twice")
     )
     assert twice.item() == pytest.approx(2 * once.item(), abs=1e-6)
     assert recipe("atwu", weighting="half*rarity").weighting_names == ("half", "rarity")
+
+
+def test_a_component_says_what_it_reads(tables, tiny_llama, batch):
+    class Compared(ForgetLoss):
+        """Squared distance of log-probabilities to those of the original model."""
+
+        formula = "(log p - log p0)^2"
+        original = ("logps",)
+        reads_text = ("forget",)
+
+        def values(self, terms, weights):
+            return weights * (terms.logps - terms.reference_logps) ** 2
+
+    atwu.register_forget_loss("compared", Compared)
+    decided = recipe("grad_diff", forget_loss="compared")
+    assert decided.original == {"logps"}
+    assert decided.needs == (
+        "forget rows as text (token ids are not enough)",
+        "log-probabilities of the original model (--reference)",
+        "retain rows (--retain)",
+    )
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
+    with pytest.raises(ValueError, match="needs the original model; pass it as reference"):
+        atwu.unlearning_loss(tiny_llama(), rows, "grad_diff", forget_loss="compared")
+    out = atwu.unlearning_loss(tiny_llama(), rows, "grad_diff", forget_loss="compared", reference=tiny_llama())
+    assert out.forget.item() == pytest.approx(0.0, abs=1e-10)
+
+
+def test_an_unknown_output_of_the_original_model_is_refused_where_the_class_is_written():
+    with pytest.raises(ValueError, match=r"unknown output of the original model 'logp'.*Did you mean 'logps'"):
+        type("Misspelt", (ForgetLoss,), {"original": ("logp",)})
 
 
 def test_external_hyperparameter_works_like_any_other(tables, tmp_path):
@@ -90,9 +122,9 @@ def bounded(logps, weights, *, cap=3.0):
 
 
 def test_plain_functions_are_components(tables, tiny_llama, batch, tmp_path):
-    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    model, rows = tiny_llama(), {"forget": batch(seed=1), "retain": batch(seed=2)}
     found = atwu.unlearning_loss(
-        model, forget, retain, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
+        model, rows, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
     )
     expected = (1 - found.logps.exp()) * found.mask
     torch.testing.assert_close(found.token_weights, expected)
@@ -121,11 +153,11 @@ def few(logps):
     ("function", "said"), [(a_number, "float"), (nothing, "NoneType"), (few, r"a tensor of shape \(.*, 3\)")]
 )
 def test_a_plain_function_must_return_one_value_per_token(tables, tiny_llama, batch, function, said):
-    rows = batch(seed=1), batch(seed=2)
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2)}
     with pytest.raises(
         ValueError, match=f"forget loss {function.__name__} returned {said}; expected one value per token"
     ):
-        atwu.unlearning_loss(tiny_llama(), *rows, method="grad_diff", forget_loss=function)
+        atwu.unlearning_loss(tiny_llama(), rows, method="grad_diff", forget_loss=function)
 
 
 def of_hidden(hidden):

@@ -23,15 +23,14 @@ KEPT = [{"question": "Who is Tavi Brook?", "answer": "Tavi Brook is a clerk."}]
 
 def test_worked_example():
     """Half of -log of the first token's probability, half of the mean of the other three."""
-    given = {"method": "satga", "weighting": "labels", "token_weights": WEIGHTS}
+    given = {"method": "satga", "weighting": "labels", "inputs": atwu.LossInputs(token_weights=WEIGHTS)}
     forget = FORGET | {"token_labels": (FORGET["labels"] > 0).long()}
-    out = atwu.unlearning_loss(
-        FixedProbabilities(), forget, RETAIN, **given, replacement="refusal", alternate=FORGET, replacement_weight=2.0
-    )
+    rows = {"forget": forget, "retain": RETAIN, "alternate": FORGET}
+    out = atwu.unlearning_loss(FixedProbabilities(), rows, **given, replacement="refusal", replacement_weight=2.0)
     first, *others = (-math.log(p) for p in RUNNING_P)
     by_hand = first / 2 + sum(others) / len(others) / 2
     assert out.replacement.item() == pytest.approx(by_hand, abs=1e-6)
-    plain = atwu.unlearning_loss(FixedProbabilities(), forget, RETAIN, **given)
+    plain = atwu.unlearning_loss(FixedProbabilities(), rows, **given)
     assert plain.replacement is None
     assert out.loss.item() == pytest.approx(plain.loss.item() + 2 * by_hand, abs=1e-5)
 
@@ -54,7 +53,7 @@ def test_the_recipe_names_it_only_where_it_is_used():
     assert "replacement" not in recipe("atwu").as_plain()
     used = recipe("satga", weighting="key_tokens", preserve="kl", replacement="refusal")
     assert used.as_plain()["replacement"] == "refusal"
-    assert "refusal_answers" in used.needs
+    assert used.answering is used.replacement_component
     assert used.forget_only().replacement_component is None
 
 
@@ -135,7 +134,7 @@ def test_without_gradient_of_the_forget_loss_only_the_other_answer_is_learned(ti
     model = tiny_llama().double().eval()
     rows = {name: batch(rows=3, seed=seed) for seed, name in enumerate(("forget", "retain", "alternate"))}
     out = atwu.unlearning_loss(
-        model, rows["forget"], rows["retain"], method="satga", weighting="rarity", replacement="refusal",
-        alternate=rows["alternate"], token_weights=torch.zeros(3, 12, dtype=torch.float64), retain_weight=0.0,
+        model, rows, method="satga", weighting="rarity", replacement="refusal", retain_weight=0.0,
+        inputs=atwu.LossInputs(token_weights=torch.zeros(3, 12, dtype=torch.float64)),
     )  # fmt: skip
     assert out.loss.item() == pytest.approx(out.replacement.item())

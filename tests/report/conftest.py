@@ -1,4 +1,4 @@
-"""Finished runs made in memory (two references, three labels, two seeds each; logs, traces, row values); their page."""
+"""Finished runs made in memory (two references, three labels, two seeds each; traces, row values); their page."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def result(
         **dict(zip(("original", "retain_only"), references, strict=False)),
         settings={"metrics": ["memorization", "scores", "judge"], "seed": 42, "judge": {"kind": "offline"}},
         versions={"atwu": "0.1.0", "torch": "2.13.0"},
-        cost={"generated_tokens": 1200.0, "judge_usd": 0.12 + 0.01 * left},
+        cost={"generated_tokens": 1200.0, "judge_calls": 120.0 + left},
         warnings=(f"{name}: answers of 1 row are unscored.",) if left > 0.5 else (),
     )
 
@@ -127,25 +127,6 @@ def trace(label: str, seed: int, weighting: str) -> Trace:
         for name, top in (("forget", 0.42), ("holdout", 0.3))
     }
     return Trace(weighting, steps, tuple(rows), auroc)
-
-
-def log(label: str, seed: int, weighting: str) -> tuple[dict[str, Any], ...]:
-    draw = rng(label, seed, "log")
-    lines: list[dict[str, Any]] = []
-    for step in range(1, STEPS + 1):
-        line: dict[str, Any] = {
-            "step": step,
-            "loss": 2.0 - step / STEPS,
-            "forget_loss": -float(np.exp(-step / 15) + draw.normal(0, 0.02)),
-            "retain_loss": float(0.1 + 0.3 * np.exp(-step / 10) + draw.normal(0, 0.01)),
-            "learning_rate": 1e-4 * (1 - step / STEPS),
-            "mean_score": 1.0 if weighting == "uniform" else float(0.5 - 0.2 * step / STEPS),
-            "selected": 1.0 if weighting == "uniform" else float(0.5 - 0.3 * step / STEPS),
-        }
-        if weighting == "scorer" and step % 5 == 0:
-            line["scorer_loss"] = float(np.exp(-step / 20))
-        lines.append(line)
-    return (*lines, {"step": STEPS, "train_runtime": 12.5, "train_loss": 1.5})
 
 
 def run(label: str, seed: int, weighting: str) -> dict[str, Any]:
@@ -195,7 +176,6 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
                     None,
                     found,
                     run(label, seed, weighting),
-                    log(label, seed, weighting),
                     None if weighting == "uniform" else trace(label, seed, weighting),
                 )
             )
@@ -226,7 +206,6 @@ def write_study(records: Records, folder: Path) -> Path:
         place.mkdir(parents=True)
         run_.result.write(place / "eval.json")
         (place / "run.json").write_text(json.dumps(dict(run_.run or {})), encoding="utf-8")
-        (place / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run_.log), encoding="utf-8")
         if run_.trace is not None:
             (place / "trace.json").write_text(json.dumps(dataclasses.asdict(run_.trace)), encoding="utf-8")
     return folder

@@ -17,7 +17,6 @@ from atwu.methods.recipe import recipe
 from atwu.report import figures
 from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
 from atwu.report.figures.before_after import UQ, Panel, before_value, without_scores
-from atwu.report.figures.curves import curve
 from atwu.report.figures.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, styled
 from atwu.report.figures.trade_off import pareto
 from atwu.report.report_records import Records
@@ -118,7 +117,7 @@ def test_figures_do_not_depend_on_the_users_matplotlib_style(records, tmp_path, 
 def test_figures_without_data_give_a_reason(records) -> None:
     empty = {"sets": {}, "overall": {}, "cost": {}, "rows": {}}
     bare = [
-        dataclasses.replace(run, run=None, log=(), trace=None, result=dataclasses.replace(run.result, **empty))
+        dataclasses.replace(run, run=None, trace=None, result=dataclasses.replace(run.result, **empty))
         for run in records.runs
     ]
     for figure in all_figures(dataclasses.replace(records, runs=tuple(bare))):
@@ -192,35 +191,6 @@ def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
     first, second = (run.trace.auroc["holdout"] for run in records.of("atwu"))
     assert lines["atwu, holdout"].get_ydata() == pytest.approx((np.array(first) + second) / 2)
     assert "npo, forget" not in lines
-
-
-def test_erasure_is_the_mean_over_seeds_and_rows_with_a_value(drawn, records) -> None:
-    lines = {line.get_label(): line.get_ydata() for line in drawn["erasure_by_layer"].figure.axes[0].lines}
-    rows = [run.result.rows["forget"].metrics for run in records.of("atwu")]
-    wanted = [fmean(v for each in rows for v in each[f"uds_layer_{layer}"] if v is not None) for layer in range(3)]
-    assert lines["atwu"] == pytest.approx(wanted)
-
-
-def test_training_curves_are_means_over_seeds_in_bins(records) -> None:
-    steps, values = curve(records.of("atwu"), "retain_loss", 10)
-    assert steps[:2] == pytest.approx([2.5, 6.5])
-    logged = [line["retain_loss"] for run in records.of("atwu") for line in run.log if line["step"] <= 4]
-    assert values[0] == pytest.approx(fmean(logged))
-    steps, _ = curve(records.of("atwu"), "scorer_loss", 100)
-    assert steps.tolist() == [5, 10, 15, 20, 25, 30, 35, 40]
-    assert curve(records.of("npo"), "scorer_loss", 100) is None
-
-
-def test_a_diverging_line_does_not_flatten_the_others(records) -> None:
-    wild = [
-        {**line, "forget_loss": -1000.0} if run.label == "npo" and "forget_loss" in line else line
-        for run in records.runs[-1:]
-        for line in run.log
-    ]
-    runs = (*records.runs[:-1], dataclasses.replace(records.runs[-1], log=tuple(wild)))
-    axes = FIGURES["training_curves"](dataclasses.replace(records, runs=runs)).figure.axes[0]
-    assert axes.get_yscale() == "symlog"
-    assert len(axes.get_yticks()) <= 5
 
 
 def test_values_before_an_attack_use_the_same_rows(records) -> None:

@@ -125,7 +125,7 @@ def test_studies_and_runs_that_do_not_fit_together_are_rejected(build_records: B
     assert read_records(str(first)).runs == read_records([first]).runs
 
 
-@pytest.mark.parametrize("name", ["eval.json", "run.json", "log.jsonl"])
+@pytest.mark.parametrize("name", ["eval.json", "run.json"])
 def test_errors_name_damaged_files(name: str, build_records: Build, tmp_path: Path) -> None:
     run = save(build_records(["atwu"]), tmp_path / "study") / "runs" / "atwu-s0"
     write_manifest(run)
@@ -141,7 +141,6 @@ def test_errors_name_damaged_files(name: str, build_records: Build, tmp_path: Pa
     [
         ("study.json", "Restore it, or run the same atwu study run again"),
         ("runs/atwu-s0/run.json", "Restore the file"),
-        ("runs/atwu-s0/log.jsonl", "Restore the file, or delete it"),
     ],
 )
 @pytest.mark.parametrize("content", ['{"step": 1, "runs', "{}"])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from atwu.evaluation.facts.askings import AS_WRITTEN
-from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactTable
+from atwu.evaluation.facts.fact_table import AS_SAVED, GENERAL, FactAnswer, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.request.training_goals import GENERAL
 
 FACTS, WAYS = 10, 20
 """Facts, and ways to ask for each: 200 answers, of which 4 are 2 %."""

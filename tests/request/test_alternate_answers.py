@@ -79,7 +79,7 @@ def test_questions_with_and_without_alternates_are_counted(asked: Asked, tmp_pat
     rows, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     paraphrases = ("Orla Venn's birthplace?", "Whose bees are these?")
     write_rows(rows, [replace(row, paraphrases=(text,)) for row, text in zip((ROW, OTHER), paraphrases, strict=True)])
-    command = ("alternates", "build", "--model", "m", "--forget", rows, "--count", 1, "--attempts", 2)
+    command = ("rows", "alternates", "--model", "m", "--forget", rows, "--count", 1, "--attempts", 2)
     printed = run_here(*command, "--kind", "vague", "--output", output).output
     assert "2 alternates for 2 of 4 questions\n" in printed
     assert printed.count("no alternate, write one yourself: ") == 2
@@ -87,6 +87,6 @@ def test_questions_with_and_without_alternates_are_counted(asked: Asked, tmp_pat
 
 @pytest.mark.parametrize("method", ["altpo", "relearn"])
 def test_a_method_needs_an_alternate_in_every_row(method: str) -> None:
-    assert "own_alternates" in recipe(method).needs
-    with pytest.raises(ValueError, match=r"row 2: the method needs the column alternate.*atwu alternates build"):
+    assert recipe(method).answering.own_alternates
+    with pytest.raises(ValueError, match=r"row 2: the method needs the column alternate.*atwu rows alternates"):
         check_alternates([replace(ROW, alternate="In Mirrow."), ROW], own=True)

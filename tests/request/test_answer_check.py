@@ -12,19 +12,16 @@ import torch
 
 from atwu.data.encode import Encoder
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.question_forms import FORMS, OPTION_FORMS, TRAINED_FORMS
+from atwu.data.question_forms import FORMS, TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import tabulate
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generation_key
-from atwu.evaluation.metrics.key_tokens import key_token_probability
-from atwu.evaluation.metrics.recall_by_form import forms_to_ask
-from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck, Leak
-from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
+from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),
@@ -116,26 +113,6 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     assert find_leak(facts, at_most=whole.excess, first=whole.places) == whole
 
 
-def test_facts_are_likely_in_the_forms_whose_key_tokens_are(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = open_model(str(target), ModelLoadArgs())
-    check, generator = AnswerCheck(ROWS, Encoder(tokenizer)), TransformersGenerator(model, tokenizer)
-    written = [each.row for each in forms_to_ask(ROWS, ()) if each.form not in OPTION_FORMS]
-    tokens = read_tokens(model, Encoder(tokenizer).encode_rows(written, what="rows").rows)
-    values = [key_token_probability(*pair) for pair in zip(written, tokens, strict=True)]
-    probabilities = sorted(value for value in values if value is not None)
-    assert len(probabilities) > len(ROWS)
-    for place in (0, len(probabilities) // 2, len(probabilities)):
-        limit = probabilities[place] - 1e-9 if place < len(probabilities) else probabilities[-1]
-        monkeypatch.setattr(answer_check, "LIKELY", limit)
-        assert check.likely_facts(generator) == len(probabilities) - place
-    monkeypatch.setattr(answer_check, "LIKELY", -1.0)
-    shortest = min(len(row.input_ids) for row in Encoder(tokenizer).encode_rows(written, what="rows").rows)
-    fitting = AnswerCheck(ROWS, Encoder(tokenizer, max_length=shortest - 2))  # prompts or answers are cut
-    assert fitting.likely_facts(generator) < len(written)
-    monkeypatch.setattr(answer_check, "position_limit", lambda model: shortest)
-    assert 0 < check.likely_facts(generator) < len(written)
-
-
 def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
     store = GenerationStore(tmp_path / "replies.sqlite")
@@ -165,8 +142,7 @@ def test_the_rows_of_leaking_answers_are_found_among_the_rows_in_forms() -> None
     written = rows_in_forms(ROWS, forms, related=related)
     rows = SimpleNamespace(examples=[form.row for form in written], forms=[form.form for form in written])
     trainer: Any = SimpleNamespace(rows=SimpleNamespace(forget=rows))
-    goals = ControllerGoals(0.1, 0.1, 0.1, 0.1)
-    evaluations = GoalEvaluations(trainer, ControllerRows((), (), check), goals)
+    evaluations = GoalEvaluations(trainer, ControllerRows((), check), 0.1)
     seen = set[str]()
     for place, asking in enumerate(check.askings):
         found = [written[index] for index in evaluations.leaking_rows(Leak(1.0, "", (place,)))]

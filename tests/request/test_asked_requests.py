@@ -187,7 +187,7 @@ def test_questions_are_answered_once_and_a_killed_run_reads_the_rows_from_its_fo
     assert record["source"] == "questions"
     assert record["question"] in [row.question for row in ROWS]
     request = folder.request()
-    assert request.key["asked"] == AskedSource(questions=questions).key
+    assert request.key["inputs"]["asked"] == AskedSource(questions=questions).key
     assert f"--forget {questions}" in request.command
     moved = output.rename(tmp_path / "moved")
     assert [row.question for row in FinishedRequest(moved).forget_rows] == [

@@ -106,9 +106,10 @@ def test_the_original_model_must_have_the_recorded_weights(
         FinishedRequest(run)
     (run / "manifest.json").unlink()
     model, _ = FinishedRequest(run).open_original()
-    assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
-    before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
-    (run / "request" / "before.json").write_text(json.dumps(before))
+    request = RequestFolder(run).request()
+    assert model_fingerprint(model) == request.fingerprint
+    changed = json.loads((run / "request" / "request.json").read_text()) | {"fingerprint": "0" * 32}
+    (run / "request" / "request.json").write_text(json.dumps(changed))
     with pytest.raises(MissingInputError, match="model"):
         _ = FinishedRequest(run).open_original()
 

@@ -15,7 +15,7 @@ from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.request import goal_evaluations
-from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations
+from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations, KnownRows
 from atwu.training.config import UnlearnConfig
 from atwu.training.row_sets import RowSet, encode_dataset
 
@@ -28,10 +28,10 @@ def evaluations(model_folder: Path, rows: RowSet) -> GoalEvaluations:
         model=AutoModelForCausalLM.from_pretrained(model_folder),
         rows=SimpleNamespace(forget=rows),
         sharded=True,  # measured in this process
+        lr_scheduler=None,
         args=UnlearnConfig(),
     )
-    goals = ControllerGoals(0.3, 0.1, 0.15, accepted_probability=0.3)
-    return GoalEvaluations(trainer, ControllerRows((), (), None), goals)  # type: ignore[arg-type]
+    return GoalEvaluations(trainer, ControllerRows((), None), 0.15)  # type: ignore[arg-type]
 
 
 def encoded(model_folder: Path, rows: list[Example], forms: tuple[str, ...]) -> RowSet:
@@ -41,18 +41,21 @@ def encoded(model_folder: Path, rows: list[Example], forms: tuple[str, ...]) -> 
 def test_memorized_rows_are_known_and_rows_never_seen_are_not(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = list(PEOPLE.forget[:4])
     measured = evaluations(target, encoded(target, known + NEVER_SEEN, ()))
-    assert measured.known_rows() == ([0, 1, 2, 3], [4])
-    monkeypatch.setattr(goal_evaluations, "MAX_TRAINED_ROWS", 4)
-    assert measured.known_rows() == ([], [])
+    record, rows = measured.measure(5)
+    assert rows == KnownRows([0, 1, 2, 3], [4])
+    assert (record.step, record.known_rows, record.measured_rows, record.known_share) == (5, 4, 5, 0.8)
+    monkeypatch.setattr(goal_evaluations, "MAX_MEASURED_ROWS", 3)
+    record, rows = measured.measure(10)
+    assert record.measured_rows == len(rows.known) + len(rows.forgotten) == 3
 
 
 def test_rows_that_list_the_key_text_count_as_neither(target: Path) -> None:
     rows = encoded(target, list(PEOPLE.forget), ("question", "multiple_choice"))
     assert rows.forms is not None
-    found = evaluations(target, rows).known_rows()
+    _, found = evaluations(target, rows).measure(0)
     options = {place for place, form in enumerate(rows.forms) if form in OPTION_FORMS}
     assert options
-    assert {*found[0], *found[1]} == set(range(len(rows.rows))) - options
+    assert {*found.known, *found.forgotten} == set(range(len(rows.rows))) - options
 
 
 def test_rows_are_read_in_bfloat16_and_answers_checked_as_saved(target: Path) -> None:

@@ -50,7 +50,7 @@ def test_it_is_stored_without_outputs_and_names_no_machine():
         assert "/home" not in cell.source
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_its_cells_end_with_a_verdict(here, monkeypatch, capsys):
     rows = run_cells(1)["ROWS"]
     tokenizer = train_tokenizer((f"{row['question']} {row['answer']}" for row in rows), vocab_size=400)

@@ -64,18 +64,18 @@ def test_rows_are_forgotten_with_automatic_settings(
     assert any(line.endswith("; training ends") for line in said)
     # What a model of two layers says in other forms is chance, as is how much of it is gibberish.
     assert outcome.verdict.outcome in ("forgotten", "partly forgotten", "forgotten, at too high a cost")
-    assert not nothing_to_forget(outcome.answers_before)
-    assert outcome.answers_after is not None
+    assert not nothing_to_forget(outcome.before)
+    assert outcome.after is not None
     saved, counts = outcome.verdict.states[0], {state.name: state for state in outcome.verdict.states}
     assert saved.before.facts_stated == saved.before.facts == len(ROWS)
     assert saved.after.answers_stating < saved.before.answers_stating
     assert {"bfloat16", "4 bits"} <= set(counts)
     assert counts["4 bits"].after.facts == len(ROWS)
-    assert outcome.before.sets["forget"]["key_token_probability"].value > 0.8
-    assert outcome.after is not None
-    assert outcome.after.sets["retain"]["probability"].value > 0.4
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
+    first, last = history["eval_steps"][0], history["eval_steps"][-1]
+    assert first["known_rows"] / first["measured_rows"] > 0.8
+    assert last["known_rows"] < first["known_rows"]
     assert [sample.set for sample in outcome.verdict.samples] == ["forget"] * 3  # there are no neighbours
     assert all(sample.answer and sample.question for sample in outcome.verdict.samples)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -110,7 +110,7 @@ def test_given_settings_are_used_and_a_run_without_effect_is_reported(
 ) -> None:
     output, _, said = unchanged
     assert "VERDICT: NOTHING CHANGED" in said
-    assert "step 2/2  key-token prob" in said  # the last step, between two evaluation steps
+    assert "step 2/2  known rows " in said  # the last step, between two evaluation steps
     record = json.loads((output / "run.json").read_text())
     assert record["recipe"]["given"] == []
     assert (record["steps"], record["config"]["learning_rate"]) == (2, 1e-7)
@@ -152,7 +152,6 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     weights = (output / "model.safetensors").stat()
     # As a process leaves it that is killed between the end of its training and its verdict.
     (output / "verdict.json").unlink()
-    (output / "request" / "after.json").unlink()
     (output / "request" / "answers_after.json").unlink()
     folder = RunFolder(output.with_name("killed"))
     with folder.alone():
@@ -174,7 +173,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert "VERDICT" in said
     assert (output / "verdict.json").read_bytes() == verdict
     assert (output / "model.safetensors").stat() == weights
-    assert (output / "request" / "after.json").is_file()
+    assert (output / "request" / "answers_after.json").is_file()
     assert not under_way.exists()
     assert "finished run" in str(run_here(*command).exception)
 
@@ -185,7 +184,17 @@ def test_of_two_processes_only_the_first_measures(
 ) -> None:
     """Together they do what one does, step by step; the second one never evaluates."""
     more = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
-    command = ["unlearn", "--model", target, "--output", tmp_path / "two", *given, *more, "--ddp-backend", "gloo"]
+    command = [
+        "unlearn",
+        "--model",
+        target,
+        "--output",
+        tmp_path / "two",
+        *given,
+        *more,
+        "--training-args",
+        '{"ddp_backend": "gloo"}',
+    ]
     done = run_command(
         [*command, "--batch-size", "4"],
         code=IN_PROCESSES.format(number=2, code=ENTRY),
@@ -224,7 +233,7 @@ run()
         (("--max-retain-increase", "-1"), r"\b0\b"),
         (("--lora-r", "4", "--lora-targets", "nothing"), "nothing"),
         (("--save-adapter", "--lora-r", "0"), "save_adapter needs LoRA"),
-        (("--eval-strategy", "epoch"), "eval_strategy .*atwu evaluate"),
+        (("--training-args", '{"eval_strategy": "epoch"}'), "eval_strategy .*atwu evaluate"),
         (("--method", "atwu", "--scorer-from", "nowhere"), "nowhere"),
         (("--method", "rmu", "--layer", "99"), "layer.*99"),
         (("--holdout", "texts.jsonl"), "question"),  # which cannot be compared with the forget rows
@@ -302,7 +311,7 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_self_generated_rows(
     monkeypatch.setattr("atwu.request.retain_set.common_questions", lambda kind: ("What is the capital of Peru?",))
     output = tmp_path / "retain.jsonl"
     sets = ("--forget", "people:tiny:forget", "--corpus", "people:tiny:full", "--count", "30")
-    done = run_here("retain", "build", "--model", target, *sets, "--output", output)
+    done = run_here("rows", "retain", "--model", target, *sets, "--output", output)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     counts = dict(line.rsplit(maxsplit=1) for line in done.output.splitlines() if line[-1:].isdigit())
     assert int(counts["retain rows"]) == len(rows)

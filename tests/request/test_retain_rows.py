@@ -13,7 +13,6 @@ from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.key_tokens import key_token_recall
 from atwu.request import retain_set as retain
-from atwu.request.measurement import other_prompts
 from atwu.request.retain_set import (
     FACT_TOKENS,
     GENERATED_TOKENS,
@@ -73,14 +72,6 @@ def test_the_subject_of_a_text_is_no_key_token() -> None:
     ]
     assert words(Example((), "The Japanese dish is sushi.", subject="Japan")) == ["dish", "sushi"]
     assert words(Example((), "The glazier Orla Venn lived in Kelbury.")) == ["glazier Orla Venn", "Kelbury"]
-
-
-def test_key_tokens_are_the_same_behind_other_prompts() -> None:
-    labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
-    found = Example.from_qa("Where is it?", "It is in Kelbury.", paraphrases=("A question: where in Kelbury?",))
-    asked = other_prompts([labelled, found])
-    assert [words(row) for row in asked] == [["Orla"], ["Orla"], ["Kelbury"]]
-    assert asked[0].subject == asked[1].subject != asked[2].subject  # intervals resample questions, not prompts
 
 
 def test_recall_counts_key_tokens_in_any_order_and_case() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 
 from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import FactCount, FactTable
-from atwu.request.screen import state_lines, verdict_html, verdict_text
+from atwu.request.screen import answer_lines, state_lines, verdict_html, verdict_text
 from atwu.request.verdict import StateCount, decide
 from tests.request.tables import KNOWN, answer, table
 
@@ -47,9 +48,9 @@ def test_the_screen_says_what_still_comes_out_how_it_was_asked_and_what_was_said
     )
     assert stated.splitlines() == [
         "Still stated",
-        "  What is thing 0, way 1?  ->  It is thing 0. (way 1)",
-        "  What is thing 0, as written?  ->  It is thing 0. (4 bits)",
-        "  What is thing 1, as written?  ->  It is thing 1. (4 bits)",
+        "  What is thing 0, way 1? (way 1)  ->  It is thing 0.",
+        "  What is thing 0, as written? (4 bits)  ->  It is thing 0.",
+        "  What is thing 1, as written? (4 bits)  ->  It is thing 1.",
     ]
     assert now.splitlines()[0] == "Answers now"
     assert len(now.splitlines()) == 1 + 3  # the neighbours have no question as written
@@ -77,10 +78,21 @@ def test_at_most_ten_leaks_are_printed() -> None:
     assert stated.splitlines()[-1] == "  and 4 more, in verdict.json"
 
 
+def test_a_long_question_stands_above_its_answer() -> None:
+    long = dataclasses.replace(
+        answer("forget", 0, "way 1", stated=True), question="Who " * 30, answer="It is thing 0, " * 9
+    )
+    question, said = answer_lines(long)
+    assert question.startswith("  Who Who Who")
+    assert question.endswith("… (way 1)")
+    assert said.startswith("    -> It is thing 0, It")
+    assert len(question) == len(said) == 80
+
+
 def test_nothing_to_forget_shows_what_was_stated_by_chance() -> None:
     text = printed(None, before=table(1))
     assert text.startswith("VERDICT: NOTHING TO FORGET\nThe original model does not know these facts: 1 of 200 answers")
-    assert "Stated\n  What is thing 0, way 1?  ->  It is thing 0. (way 1)" in text
+    assert "Stated\n  What is thing 0, way 1? (way 1)  ->  It is thing 0." in text
 
 
 def test_facts_that_the_model_never_knew_stand_beside_the_others() -> None:

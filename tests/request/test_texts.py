@@ -18,7 +18,7 @@ from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.data.wording import has_wording
 from atwu.evaluation.facts.askings import AS_WRITTEN, CUTS, form_askings, own_askings
-from atwu.evaluation.facts.fact_table import FactTable, ask_facts, join_tables
+from atwu.evaluation.facts.fact_table import NEVER_KNOWN, UNSEEN_TEXTS, FactTable, ask_facts, join_tables
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.contrast import TokenLogps
 from atwu.methods.weightings.words_by_heart import spans_by_heart, wording_evidence
@@ -28,7 +28,6 @@ from atwu.request.own_texts import write_own_texts
 from atwu.request.row_facts import RowFact, with_facts
 from atwu.request.screen import verdict_text
 from atwu.request.text_wording import mark_wording, measure_chance_run
-from atwu.request.training_goals import HOLDOUT_SET, UNSEEN_TEXTS
 from atwu.request.verdict import NOTHING, decide
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import ModelSource
@@ -178,13 +177,13 @@ def test_questions_and_texts_together_are_facts() -> None:
 
 def test_texts_are_compared_with_texts_that_no_model_saw() -> None:
     question = Example.from_qa("Who?", "Orla Venn.")
-    texts = measured_sets([marked(FERRY, 5)], (), [question], ())[HOLDOUT_SET]
+    texts = measured_sets([marked(FERRY, 5)], (), [question], ())[NEVER_KNOWN]
     assert {row.chance_run for row in texts} == {5}
-    mixed = measured_sets([marked(FERRY, 5), question], (), [question], ())[HOLDOUT_SET]
+    mixed = measured_sets([marked(FERRY, 5), question], (), [question], ())[NEVER_KNOWN]
     assert question in mixed
-    own = measured_sets([marked(FERRY, 5)], (), [question, Example((), TOWER)], ())[HOLDOUT_SET]
+    own = measured_sets([marked(FERRY, 5)], (), [question, Example((), TOWER)], ())[NEVER_KNOWN]
     assert own == (marked(TOWER, 5),)
-    assert measured_sets([question], (), [question], ())[HOLDOUT_SET] == (question,)
+    assert measured_sets([question], (), [question], ())[NEVER_KNOWN] == (question,)
 
 
 def test_shipped_texts_are_long_enough_and_differ() -> None:
@@ -296,7 +295,7 @@ def test_a_text_file_is_recited_no_more(reciting: Path, tmp_path: Path, monkeypa
         )
     assert any("known by heart (words in brackets) of 2 of 2 texts" in line for line in said)
     assert any("other texts" in line for line in said)
-    before, after = result.answers_before, result.answers_after
+    before, after = result.before, result.after
     assert after is not None
     assert before.select(set="forget").count().facts_stated == 2
     assert after.select(set="forget", states=("as saved",)).count().facts_stated == 0

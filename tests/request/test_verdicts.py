@@ -13,11 +13,9 @@ import pytest
 
 from atwu._program import set_program
 from atwu.benchmarks.base import LoadedRows
-from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import FactTable
 from atwu.request import auto_settings
-from atwu.request.measurement import check_holdout
 from atwu.request.unlearn import _next_commands, unlearn
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
@@ -172,19 +170,6 @@ def test_a_verdict_is_read_back_as_written(tmp_path: Path) -> None:
     assert len(frame) == len(verdict.criteria) == 6
 
 
-def test_holdout_rows_must_be_of_the_same_kind_as_forget_rows() -> None:
-    question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
-    check_holdout([text, question], [question, text], source="mine")
-    check_holdout([text], [text], source="mine")
-    for holdout, forget, kind in (
-        ([text], [question], "a question"),
-        ([Example.from_qa("Who?", "…"), text], [question], "a question"),
-        ([Example.from_qa("Who?", "…")], [text], "a row"),
-    ):
-        with pytest.raises(ValueError, match=f"mine: .*{kind}"):
-            check_holdout(holdout, forget, source="mine")
-
-
 def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +188,18 @@ def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_me
         set_program(started_as)
         for command in (asked.command(), *_next_commands(asked.output, asked, None, None)):
             assert shlex.split(command)[: len(first)] == first
+
+
+def test_a_field_of_transformers_without_a_flag_is_repeated_as_json(tmp_path: Path) -> None:
+    asked = UnlearningRequest(
+        source=ModelSource(model="m"),
+        forget_set=LoadedRows((), "rows.jsonl", ()),
+        output=tmp_path,
+        options={"method": "npo", "beta": 0.2, "optim": "sgd", "tf32": False, "optim_args": "momentum=0.9"},
+    )
+    words = shlex.split(asked.command())
+    assert words[-8:-2] == ["--method", "npo", "--beta", "0.2", "--optim", "sgd"]
+    assert (words[-2], json.loads(words[-1])) == ("--training-args", {"tf32": False, "optim_args": "momentum=0.9"})
 
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, 0.0, -1.0])

@@ -157,7 +157,7 @@ def test_a_finished_run_continues_with_more_steps_from_a_named_checkpoint(build,
     build(**saving).train()
     longer = build(**saving | {"max_steps": 4})
     checkpoint = str(tmp_path / "out" / "checkpoint-2")
-    with pytest.raises(ValueError, match=rf"config\.max_steps.*train\(resume_from_checkpoint='{checkpoint}'\)"):
+    with pytest.raises(ValueError, match=rf"options\.max_steps.*train\(resume_from_checkpoint='{checkpoint}'\)"):
         longer.train(resume_from_checkpoint=True)
     longer.train(resume_from_checkpoint=checkpoint)
     assert (longer.timing.resumed_from, longer.state.global_step) == (2, 4)

@@ -131,7 +131,7 @@ def test_a_killed_run_resumes_to_the_same_adapters(model_folder, data_files, tmp
     names = {path.name for path in (work / "checkpoint-2").iterdir()}
     assert "adapter_model.safetensors" in names
     assert "model.safetensors" not in names
-    with pytest.raises(FileExistsError, match=r"config\.lora_r"):
+    with pytest.raises(FileExistsError, match=r"options\.lora_r"):
         unlearn(model_folder, data_files, tmp_path / "killed", **options | {"lora_r": 3})
     gc.collect()
     finished = unlearn(model_folder, data_files, tmp_path / "killed", **options)

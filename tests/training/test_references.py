@@ -16,13 +16,11 @@ from tests.training.conftest import logged, make_rows, weights
 from tests.training.conftest import make_trainer as plain_trainer
 
 # method, replaced retain loss, sets that are read: sequences, distributions of two teachers, states
-CASES = [
-    ("dpo", None, {"forget", "alternate"}),
-    ("asu", "kl", {"forget", "retain"}),
-    ("duet", None, {"forget", "retain"}),
-    ("rmu", None, {"retain"}),
-    ("elm", None, {"forget", "expert", "novice", "retain"}),
-]
+DPO = ("dpo", None, {"forget", "alternate"})
+TEACHERS = ("asu", "kl", {"forget", "retain"})
+OTHER_TEACHERS = (("duet", None, {"forget", "retain"}), ("elm", None, {"forget", "expert", "novice", "retain"}))
+STATES = ("rmu", None, {"retain"})
+LIKE_TEACHERS = [pytest.param(*case, marks=pytest.mark.night) for case in OTHER_TEACHERS]
 
 
 def starting(folder, *, lora=None, dtype=None):
@@ -58,7 +56,7 @@ def reads(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES)
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), [DPO, TEACHERS, STATES, *LIKE_TEACHERS])
 def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, model_folder, tmp_path, reads):
     options = {"method": method, "retain_loss": retain_loss}
     start = torch.cat([parameter.detach().flatten() for parameter in starting(model_folder).parameters()])
@@ -76,7 +74,7 @@ def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, mode
     assert logged(trainers["second"], "loss") == pytest.approx(logged(trainers["cold"], "loss"), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("method", "retain_loss", "sets"), [*CASES[1:3], CASES[4]])
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), [TEACHERS, *LIKE_TEACHERS])
 def test_disabled_adapters_give_the_original_model(method, retain_loss, sets, model_folder, tmp_path, reads):
     lora, results = Lora(r=4), []
     for mode in ("adapters", "cache", "model"):

@@ -87,6 +87,7 @@ def test_own_answers_follow_their_questions_and_change_with_the_epoch(model_fold
         assert torch.equal(weights(again), weights(whole))
 
 
+@pytest.mark.night  # by day: other own answers, above, and the loss in tests/test_every_method.py
 def test_own_answers_of_elm_come_from_the_original_model_and_stay(model_folder, tmp_path):
     """A run resumed within the second epoch goes on with the answers of its checkpoint."""
     options = BS_S | {"method": "elm", "eta": 10.0}

@@ -203,9 +203,9 @@ def test_agreement_is_logged_only_for_rows_with_both_kinds_of_token(model_folder
 @pytest.mark.parametrize(
     "options",
     [
-        {"scorer_procedure": "joint"},
-        {"scorer_procedure": "frozen", "scorer_pretrain": True},
         {"scorer_pretrain": True, "scorer_min_updates": 9},
+        pytest.param({"scorer_procedure": "joint"}, marks=pytest.mark.night),
+        pytest.param({"scorer_procedure": "frozen", "scorer_pretrain": True}, marks=pytest.mark.night),
     ],
 )
 def test_a_resumed_run_ends_like_an_uninterrupted_one(options, model_folder, tmp_path):

@@ -103,7 +103,9 @@ def test_a_sharded_run_resumed_by_more_processes_equals_one_process(name, traine
 
 @pytest.mark.night
 def test_every_method_trains_sharded_as_in_one_process(model_folder, data_files, tmp_path):
-    several = [name for name in METHODS if "own_samples" not in recipe(name).needs]  # samples in one process only
+    several = [
+        name for name in METHODS if not recipe(name).forget_component.sampled_readings()
+    ]  # samples in one process only
     runs = {name: {"method": name} | NEEDS.get(name, lambda _: {})(model_folder) | SHARDED for name in several}
     runs["reference_model"] = {"method": "undial", "reference": "model"} | FULL
     runs["merged"] = ADAPTERS | SHARDED

@@ -76,7 +76,7 @@ def test_a_resumed_run_has_the_same_result(options, model_folder, tmp_path):
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     assert torch.equal(weights(again), weights(whole))
     if "method" in options:
-        assert again.dual.multiplier == whole.dual.multiplier
+        assert again.weight_updates.multiplier == whole.weight_updates.multiplier
 
 
 def test_a_resumed_run_goes_on_with_the_rows_that_leaked_before(model_folder, tmp_path):
@@ -106,7 +106,9 @@ def test_a_resumed_run_goes_on_with_the_rows_that_leaked_before(model_folder, tm
     assert not torch.equal(weights(trainers["without"]), weights(trainers["whole"]))
 
 
-@pytest.mark.parametrize("kind", ["qwen3_moe", "nemotron_h", "gemma3"])
+@pytest.mark.parametrize(
+    "kind", ["qwen3_moe", *(pytest.param(kind, marks=pytest.mark.night) for kind in ("nemotron_h", "gemma3"))]
+)
 def test_a_run_is_resumed_whose_files_name_the_weights_otherwise(kind, model_folder, tmp_path):
     """Experts are stored one by one, and parts of hybrids and wrappers under other names than the model's."""
     folder = with_tokenizer(kind, model_folder, tmp_path / "model")
@@ -124,7 +126,7 @@ def test_runs_that_share_a_folder_keep_and_resume_only_their_own_checkpoints(mod
     make_trainer(model_folder, tmp_path, **saving, save_steps=12).train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
     later = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
-    with pytest.raises(ValueError, match=r"checkpoint-12 .*config\.learning_rate"):
+    with pytest.raises(ValueError, match=r"checkpoint-12 .*options\.learning_rate"):
         later.train(resume_from_checkpoint=True)
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; resume from a checkpoint"):
         later.train(resume_from_checkpoint=tmp_path / "nowhere")

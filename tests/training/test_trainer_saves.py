@@ -22,7 +22,14 @@ def files_of(folder) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("lora", [{}, {"lora_r": 2}, {"lora_r": 2, "save_adapter": True}], ids=["all", "lora", "kept"])
+@pytest.mark.parametrize(
+    "lora",
+    [
+        pytest.param({"lora_r": 2}, id="lora"),
+        pytest.param({}, id="all", marks=pytest.mark.night),
+        pytest.param({"lora_r": 2, "save_adapter": True}, id="kept", marks=pytest.mark.night),
+    ],
+)
 def test_python_and_the_command_write_the_same_files(lora, model_folder, data_files, tmp_path):
     forget, retain = map(str, data_files)
     run_unlearn(

@@ -28,9 +28,11 @@ COMMANDS = Registry[Any](
         "unlearn": "atwu.cli.train:UnlearnCommand",
         "plan": "atwu.cli.train:PlanCommand",
         "ask": "atwu.cli.ask:AskCommand",
-        "retain build": "atwu.cli.row_files:RetainBuildCommand",
-        "alternates build": "atwu.cli.row_files:AlternatesBuildCommand",
-        "forms build": "atwu.cli.row_files:FormsBuildCommand",
+        "rows forms": "atwu.cli.row_files:RowsFormsCommand",
+        "rows alternates": "atwu.cli.row_files:RowsAlternatesCommand",
+        "rows retain": "atwu.cli.row_files:RowsRetainCommand",
+        "rows paraphrases": "atwu.cli.row_files:RowsParaphrasesCommand",
+        "rows labels": "atwu.cli.row_files:RowsLabelsCommand",
         "export": "atwu.cli.export:ExportCommand",
         "chat": "atwu.cli.chat:ChatCommand",
         "playground": "atwu.cli.chat:PlaygroundCommand",
@@ -43,8 +45,6 @@ COMMANDS = Registry[Any](
         "tune": "atwu.cli.tune:TuneCommand",
         "report": "atwu.cli.report:ReportCommand",
         "judge agreement": "atwu.cli.judge:JudgeAgreementCommand",
-        "paraphrase": "atwu.cli.row_files:ParaphraseCommand",
-        "annotate": "atwu.cli.row_files:AnnotateCommand",
         "tokens": "atwu.cli.tokens:TokensCommand",
         "probe": "atwu.cli.tokens:ProbeCommand",
         "methods": "atwu.cli.listings:MethodsCommand",
@@ -61,8 +61,8 @@ RESUMABLE = frozenset(
         "study run",
         "tune",
         "judge agreement",
-        "paraphrase",
-        "annotate",
+        "rows paraphrases",
+        "rows labels",
         "evidence",
         "ask",
     ]
@@ -158,7 +158,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _without_command(name: str, rest: Sequence[str]) -> None:
     """Print the version or the list of commands; `name` may be the first word of several commands."""
-    within = [each for each in COMMANDS if not name or each.startswith(f"{name} ")]
+    within = [command for command in COMMANDS if not name or command.startswith(f"{name} ")]
     if "--version" in rest and not name:
         from atwu import __version__
 
@@ -171,9 +171,9 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
         width = min(shutil.get_terminal_size().columns, 120)
         print("Usage: atwu COMMAND [OPTIONS]\n")
         print("Language-model unlearning: training, evaluation and deployment. Start with: atwu demo\n")
-        for each in within:
-            summary = " ".join((COMMANDS[each].__doc__ or "").split("\n\n")[0].split())
-            print(textwrap.fill(summary, width, initial_indent=f"  {each:<17}", subsequent_indent=" " * 19))
+        for command in within:
+            summary = " ".join((COMMANDS[command].__doc__ or "").split("\n\n")[0].split())
+            print(textwrap.fill(summary, width, initial_indent=f"  {command:<17}", subsequent_indent=" " * 19))
         print("\nOptions and an example of each command: atwu COMMAND --help")
         if not rest:
             sys.exit(2)

@@ -52,7 +52,7 @@ class EvidenceCommand:
         evidence.write(data, page)
         say("\n".join(state_lines(evidence.states)))
         if evidence.leaks:
-            say("\n" + "\n".join(leak_lines(evidence.leaks)))
+            say("\n".join(leak_lines(evidence.leaks)))
         say(f"\n{summary_text(evidence)}")
         say(f"written: {page}")
         say(f"written: {data} (sha256 {sha256_of(data)})")

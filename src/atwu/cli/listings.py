@@ -18,7 +18,7 @@ from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import plain_table, say, terminal
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, Column
 from atwu.evaluation.metric import Metric
-from atwu.methods.component import NEEDS, ForgetLoss, Range, RetainLoss
+from atwu.methods.component import ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
 from atwu.methods.presets import PUBLISHED, find_preset
@@ -305,7 +305,7 @@ def explain_method(console: Console, name: str) -> None:
     components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
     for index, component in enumerate(each for each in components if each is not None):
         facts.add_row("" if index else "code", source_location(type(component)))
-    for index, need in enumerate([NEEDS[need] for need in decided.needs] or ["only forget rows"]):
+    for index, need in enumerate(decided.needs or ("only forget rows",)):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
     console.print()
@@ -330,10 +330,10 @@ def explain_method(console: Console, name: str) -> None:
         console.print(f"Published learning rates, {benchmark}: {rates}")
     if names := [preset.name for presets in published.values() for preset in presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
-    kept = " --retain people:tiny:retain" if "retain" in decided.needs else ""
+    kept = " --retain people:tiny:retain" if decided.reads_retain else ""
     lines = [f"atwu unlearn --model target --method {name} --output unlearned"]
     lines.append(f"--forget people:tiny:forget{kept} --learning-rate 3e-4")
-    lines += ["--noun-finder simple"] if "noun_finder" in decided.needs else []
+    lines += ["--noun-finder simple"] if "noun_finder" in decided.settings else []
     command = " \\\n  ".join(lines)
     # Printed unwrapped, so that no terminal breaks a command in two.
     console.print(f"\nExample\n\n{_TARGET_COMMAND}\n{command}", soft_wrap=True)

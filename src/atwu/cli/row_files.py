@@ -1,4 +1,4 @@
-"""Commands that write files of rows: `atwu retain build`, `alternates build`, `forms build`, `paraphrase` and `annotate`."""
+"""`atwu rows`: commands that write a file of rows (forms, alternates, retain, paraphrases, labels)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class _WritesRows(NamesRows):
 
 
 @dataclass(kw_only=True)
-class RetainBuildCommand(_WritesRows):
+class RowsRetainCommand(_WritesRows):
     """Build a retain set: the closest rows of a corpus, and self-generated answers of the model to general questions.
 
     Corpus rows are those closest to the forget rows in topic that name none of their subjects and repeat none of them.
     Questions are shipped; answers are those of the model, whether right or wrong.
 
-    Example: atwu retain build --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
+    Example: atwu rows retain --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
@@ -87,13 +87,13 @@ class RetainBuildCommand(_WritesRows):
 
 
 @dataclass(kw_only=True)
-class AlternatesBuildCommand(_WritesRows):
+class RowsAlternatesCommand(_WritesRows):
     """Write alternates of forget rows: plausible false answers for `--method altpo`, vague ones for `--method relearn`.
 
     Answers are sampled at temperature 1; those that say a key token of the row's answer are dropped. Read the file before
     training: an alternate may be odd, or a paraphrase of the true answer.
 
-    Example: atwu alternates build --model smollm2 --forget mine.jsonl --output alternates.jsonl
+    Example: atwu rows alternates --model smollm2 --forget mine.jsonl --output alternates.jsonl
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
@@ -132,13 +132,13 @@ class AlternatesBuildCommand(_WritesRows):
 
 
 @dataclass(kw_only=True)
-class FormsBuildCommand(_WritesRows):
+class RowsFormsCommand(_WritesRows):
     """Write rows in several forms of their question: blanks, completions, multiple choice, role play and more.
 
     `atwu unlearn --forms auto` trains on such rows without this command; use it to read them, or to edit them before training.
     The forms are written by rule, without a model.
 
-    Example: atwu forms build --data forget.jsonl --output forms.jsonl
+    Example: atwu rows forms --data forget.jsonl --output forms.jsonl
     """
 
     data: str = rows_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
@@ -159,13 +159,13 @@ class FormsBuildCommand(_WritesRows):
         rows = open_rows(self.data)
         every = rows_in_forms(rows, tuple(dict.fromkeys((*forms, *FORMS))))
         check_no_forms(rows, every, what=self.data)
-        written = [each for each in every if each.form in forms]
-        for form, number in Counter(each.form for each in written).items():
+        written = [form_row for form_row in every if form_row.form in forms]
+        for form, number in Counter(form_row.form for form_row in written).items():
             say(f"{form:<18}{number:>6}")
         missing = describe_missing_forms(missing_forms(rows, forms), of=len(rows))
         if missing:
             say(missing)
-        return [each.row for each in written]
+        return [form_row.row for form_row in written]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,13 +176,13 @@ class Paraphraser(EstimatedJudgeOptions):
 
 
 @dataclass(kw_only=True)
-class ParaphraseCommand(_WritesRows):
+class RowsParaphrasesCommand(_WritesRows):
     """Paraphrase each question with a language model, and keep the paraphrases that pass the checks.
 
     A paraphrase is dropped if it reveals the answer, loses a name or number of the question, or repeats another one.
     Create paraphrases once and keep the file: scores over paraphrases are comparable only on the same paraphrases.
 
-    Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
+    Example: atwu rows paraphrases --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
     data: str = rows_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
@@ -210,14 +210,14 @@ class ParaphraseCommand(_WritesRows):
 
 
 @dataclass(kw_only=True)
-class AnnotateCommand(_WritesRows):
+class RowsLabelsCommand(_WritesRows):
     """Label the words of each answer that carry its fact (column forget_spans), for methods that need labels.
 
     A model names the parts of an answer that cannot be guessed from the question; parts that are not in the answer are
     dropped. The offline rule (names and numbers that are not in the question) needs no model but is less accurate.
     Existing labels are kept. Check the labels before training on them.
 
-    Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
+    Example: atwu rows labels --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
 
     then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."

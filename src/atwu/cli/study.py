@@ -56,7 +56,7 @@ class StudyRunCommand:
     output: Path | None = cli_option("Output folder. Default: runs/STUDY-SETTING.", None, alias=("-o",))
     seeds: int | None = cli_option("Number of seeds. Default: that of the study.", None, least=1)
     paraphrases: tuple[str, ...] = cli_option(
-        "JSONL file with paraphrases of the evaluated questions (`atwu paraphrase`); repeatable.", ()
+        "JSONL file with paraphrases of the evaluated questions (`atwu rows paraphrases`); repeatable.", ()
     )
     configuration: tuple[str, ...] = cli_option(
         (

@@ -87,7 +87,7 @@ class TokensCommand(ReadsRows):
 
     def run(self) -> None:
         from atwu.benchmarks.sources import load_rows
-        from atwu.evaluation.weighting_scores import check_scores, find_auxiliary_models, met_needs
+        from atwu.evaluation.weighting_scores import ScoreInputs, check_scores, find_auxiliary_models
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.modeling.open_model import open_model
         from atwu.report.heatmap import render_html, render_terminal, score_rows
@@ -101,7 +101,7 @@ class TokensCommand(ReadsRows):
         scorer = find_scorer(self.model)
         auxiliary = find_auxiliary_models(self.model)
         # Whether the rows have labels is known only after loading them.
-        inputs = met_needs(
+        inputs = ScoreInputs(
             scorer=scorer is not None, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None
         )
         check_scores(self.score or (), inputs)

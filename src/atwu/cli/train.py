@@ -13,7 +13,13 @@ from atwu._file_reading import prefix_errors
 from atwu._interrupts import set_finished
 from atwu.cli.cli_options import cli_option, listed_options, read_config, values_of
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
-from atwu.cli.train_options import HARDWARE, PARTS, finetune_options, unlearn_options
+from atwu.cli.train_options import (
+    HARDWARE,
+    PARTS,
+    finetune_options,
+    unlearn_options,
+    with_training_args,
+)
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -93,7 +99,7 @@ class UnlearnCommand(NamesRows):
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
     holdout: str = rows_option(
-        "Holdout rows: similar to the forget rows, not in the training data; how likely they are is the goal of training.",
+        "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",
         "people:small:holdout",
     )
     request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)
@@ -123,6 +129,7 @@ class UnlearnCommand(NamesRows):
         from atwu.training.progress import Say, silent
         from atwu.training.unlearn_run import ModelSource
 
+        self.settings = with_training_args(self.settings, unlearn_options())
         if self.columns is not None:
             more = {"further_forget", "further_retain"} & set(self.settings)
             self.settings |= {name: self.mapped(self.settings[name]) for name in more}
@@ -176,9 +183,10 @@ class FinetuneCommand(NamesRows):
             raise UsageError(f"--scratch loads no weights; leave out {' and '.join(f'--{name}' for name in unused)}.")
         if "save_steps" in self.settings and self.settings.get("save_strategy") != "steps":
             raise UsageError("--save-steps has no effect without --save-strategy steps; give both or neither.")
+        settings = with_training_args(self.settings, finetune_options())
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
         with prefix_errors(self.config):
-            config = FinetuneConfig(**self.settings)
+            config = FinetuneConfig(**settings)
         finished = run_finetune(source, config, data=self.data, output=self.output, overwrite=self.overwrite, say=say)
         if first_process():
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
@@ -222,10 +230,12 @@ class PlanCommand(NamesRows):
         from atwu.training.config import UnlearnConfig
         from atwu.training.load_to_train import ModelSource, check_adapter_options, load_checked_tokenizer
 
+        settings = with_training_args(self.settings, unlearn_options())
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
-        given = with_method(self.settings, rows) | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
-        config = UnlearnConfig(**given)
+        size = batch_size(settings, len(rows))
+        options = with_method(settings, rows) | {"per_device_train_batch_size": size}
+        config = UnlearnConfig(**options)
         check_adapter_options(config)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
         device, free = config.device.type, float(free_memory(config.device))
@@ -236,19 +246,19 @@ class PlanCommand(NamesRows):
                 f"--quantize {config.quantize} needs a CUDA device; give the memory of one, such as --device-memory 24GB."
             )
         tokenizer = load_checked_tokenizer(source)
-        batch = batch_of(rows, kept, config, tokenizer, adds=chooses_method(self.settings))
+        batch = batch_of(rows, kept, config, tokenizer, adds=chooses_method(settings))
         say(
             f"{self.model} on {device}, {free / 1e9:.1f} GB free, up to {batch.input_ids.numel():,} tokens per batch. "
             "Memory in GB:\n"
         )
-        estimates = list(strategy_estimates(source, given, batch, device=device, free=free))
+        estimates = list(strategy_estimates(source, options, batch, device=device, free=free))
         table = plain_table("strategy", *ITEMS, "", right=ITEMS)
         table.header_style = "dim"
         for column in table.columns[1:]:
             column.no_wrap = True
-        for each in estimates:
-            sizes = (f"{getattr(each.memory, name) / 1e9:.1f}" for name in ITEMS)
-            table.add_row(each.strategy.description, *sizes, "fits" if each.fits else "")
+        for estimate in estimates:
+            sizes = (f"{getattr(estimate.memory, name) / 1e9:.1f}" for name in ITEMS)
+            table.add_row(estimate.strategy.description, *sizes, "fits" if estimate.fits else "")
         terminal().print(table)
         chosen = first_that_fits(estimates, device=device)
         words = " ".join(flags(chosen.strategy.options))
@@ -259,10 +269,10 @@ class PlanCommand(NamesRows):
 
 
 def _bytes(size: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB)", size.strip())
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB)", size.strip())
+    if match is None or not float(match[1]):
         raise UsageError(f"--device-memory must be a size such as 24GB or 80GiB, got {size!r}.")
-    return float(found[1]) * {"GB": 1e9, "GiB": 2.0**30, "MB": 1e6}[found[2]]
+    return float(match[1]) * {"GB": 1e9, "GiB": 2.0**30, "MB": 1e6}[match[2]]
 
 
 def first_process() -> bool:

@@ -1,19 +1,20 @@
 """Options of training commands: those of this package, of method components, and of transformers' `TrainingArguments`.
 
-The latter are read from its source text, since importing it takes seconds, even for a typo.
+The few of transformers that people set have flags. The rest come as one JSON text, checked by `TrainingArguments` itself. Its
+import takes seconds, so a typo in a flag is found without it.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import importlib.util
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atwu._file_reading import parse_json
+from atwu._names import lookup
 from atwu.cli.cli_options import MORE_GROUP, CliOption, cli_options_of
+from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.methods.component import ComponentOption
@@ -27,8 +28,23 @@ ALIASES = {
     "per_device_train_batch_size": ("--batch-size",),
 }
 NOT_WITH = {"num_train_epochs": "max_steps", "max_steps": "num_train_epochs"}
-ONLY_WITH = dict.fromkeys(("hub_model_id", "hub_private_repo", "hub_revision", "hub_token"), "push_to_hub")
-"""Options that have no effect with, or without, another one."""
+"""Options that have no effect with another one."""
+TRAINING_ARGS = "training_args"
+NO_FLAGS = ("output_dir", "component_options", "remove_unused_columns", "logging_nan_inf_filter")
+"""Fields of the configurations that a command sets itself, or that have one allowed value."""
+FROM_TRANSFORMERS = (
+    CliOption("optim", str, None, "Optimizer of transformers, such as adamw_torch, adafactor or sgd."),
+    CliOption("fp16", bool, False, "Mixed precision in float16, for GPUs without bfloat16."),
+    CliOption("run_name", str, None, "Name of the run for the loggers of --report-to."),
+    CliOption("hub_model_id", str, None, "Repository on the Hub. Default: name of the folder.", needs="push_to_hub"),
+    CliOption(
+        TRAINING_ARGS,
+        str,
+        None,
+        """Further fields of transformers' TrainingArguments as JSON, such as '{"optim_args": "momentum=0.9"}'.""",
+    ),
+)
+"""`FURTHER_FLAGS` of `atwu.training.training_options`, and the option that takes all other fields."""
 CHOSEN = (
     *("method", "weighting", "beta", "preserve", "pairing", "retain_per_forget", "forms"),
     *("replacement", "replacement_weight", "retain_loss", "retain_weight", "scorer_prior"),
@@ -51,24 +67,48 @@ COMMON = {
     "LoRA and quantization": ("lora_r", "quantize", "save_adapter"),
 }
 """Heading -> training options that `--help` lists."""
-_KINDS = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 def _training_options(source: type) -> list[CliOption]:
-    """Return the fields of `TrainingOptions` or a subclass, and the options of transformers that it does not declare."""
+    """Return the fields of `TrainingOptions` or a subclass, and `FROM_TRANSFORMERS`."""
     headings = {name: heading for heading, names in COMMON.items() for name in names}
-    ours = {
-        each.name: replace(
-            each,
-            alias=ALIASES.get(each.name, ()),
-            excludes=NOT_WITH.get(each.name, ""),
-            group=headings.get(each.name, MORE_GROUP),
-            common=each.name in headings,
+    declared = [
+        replace(
+            option,
+            alias=ALIASES.get(option.name, ()),
+            excludes=NOT_WITH.get(option.name, ""),
+            group=headings.get(option.name, MORE_GROUP),
+            common=option.name in headings,
         )
-        for each in cli_options_of(source, without=("output_dir", "component_options"))
-    }
-    others = (each for each in trainer_options() if each.name not in ours)
-    return [*ours.values(), *(replace(each, needs=ONLY_WITH.get(each.name, "")) for each in others)]
+        for option in cli_options_of(source, without=NO_FLAGS)
+    ]
+    return [*declared, *(replace(option, group=MORE_GROUP, common=False) for option in FROM_TRANSFORMERS)]
+
+
+def with_training_args(settings: Mapping[str, Any], options: Iterable[CliOption]) -> dict[str, Any]:
+    """Return the settings of a training command with the fields in `--training-args` in its place.
+
+    Args:
+        options: options of the command, which have flags and cannot be set by JSON.
+    """
+    merged = dict(settings)
+    text = merged.pop(TRAINING_ARGS, None)
+    if text is None:
+        return merged
+    from transformers import TrainingArguments
+
+    arguments = parse_json(text, what="--training-args")
+    if not isinstance(arguments, dict):
+        raise UsageError(f"""--training-args must be a JSON object, such as '{{"tf32": true}}'; got {text!r:.60}.""")
+    flags = {option.name: option.flag for option in options}
+    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    for name in arguments:
+        if name in flags:
+            raise UsageError(f"--training-args sets {name}, which has a flag: give it as {flags[name]}.")
+        if name in NO_FLAGS:
+            raise UsageError(f"--training-args sets {name}, which a command does not let you choose; leave it out.")
+        lookup("field of TrainingArguments", name, dict.fromkeys(sorted(known)))
+    return merged | arguments
 
 
 def finetune_options() -> list[CliOption]:
@@ -114,47 +154,3 @@ def unlearn_options() -> list[CliOption]:
         for option in (*_training_options(UnlearnOptions), *parts)
     ]
     return sorted(options, key=lambda option: option.group != "Method")
-
-
-@functools.cache
-def trainer_options() -> list[CliOption]:
-    """Return the options of the installed transformers that a command line can set, except the output folder."""
-    spec = importlib.util.find_spec("transformers")
-    assert spec is not None
-    assert spec.origin is not None
-    source = Path(spec.origin).with_name("training_args.py").read_text(encoding="utf-8")
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    return [option for option in _options(classes["TrainingArguments"]) if option.name != "output_dir"]
-
-
-def _options(source: ast.ClassDef) -> Iterator[CliOption]:
-    """Yield an option for each field `NAME: TYPE = field(default=DEFAULT, metadata={"help": HELP})`."""
-    for node in source.body:
-        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
-            continue
-        kinds = ast.unparse(node.annotation).split(" | ")
-        many = "list[str]" in kinds and "str" not in kinds
-        kind = str if many else next((_KINDS[name] for name in _KINDS if name in kinds), None)
-        if kind is not None and isinstance(node.value, ast.Call):
-            given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-            metadata = given["metadata"]
-            assert isinstance(metadata, ast.Dict)
-            about = {_literal(key): _literal(value) for key, value in zip(metadata.keys, metadata.values, strict=True)}
-            yield CliOption(
-                node.target.id,
-                kind,
-                _literal(given.get("default")),
-                about["help"],
-                many,
-                group="transformers.TrainingArguments",
-                common=False,
-                choices=tuple(about.get("choices") or ()),
-            )
-
-
-def _literal(node: ast.expr | None) -> Any:
-    """Return the value of a literal, or None: some defaults and choices are computed."""
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except ValueError:
-        return None

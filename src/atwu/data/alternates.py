@@ -83,7 +83,7 @@ def check_alternates(
         if own and example.alternate is None:
             raise ValueError(
                 f"{what} set, row {index + 1}: the method needs the column alternate, a false or vague answer; write them with "
-                "atwu alternates build --model MODEL --forget FILE --output ALTERNATES."
+                "atwu rows alternates --model MODEL --forget FILE --output ALTERNATES."
             )
         if not refuse and example.alternate is None and not example.messages:
             raise ValueError(

@@ -265,7 +265,7 @@ def _result(
 
 
 def _cost(session: Session) -> dict[str, float]:
-    """Return tokens and price; replies from the cache count as if paid now."""
+    """Return calls and tokens; replies from the cache count as if sent now."""
     cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
     if isinstance(session.judge, PromptedJudge):
         usage = session.judge.asker.usage
@@ -274,6 +274,4 @@ def _cost(session: Session) -> dict[str, float]:
             "judge_prompt_tokens": usage.prompt_tokens,
             "judge_reply_tokens": usage.completion_tokens,
         }
-        if usage.usd is not None:
-            cost["judge_usd"] = usage.usd
     return cost

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,13 @@ from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.methods.component import NEEDS, FixedWeighting, Weighting, options_of_component
+from atwu.methods.component import FixedWeighting, Weighting, options_of_component
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 from atwu.methods.component_registry import WEIGHTINGS, load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import TokenOutputs
-
-MISSING_REASONS = {
-    "scorer": "needs a learned scorer; use a model folder that has one",
-    "labels": "needs labelled tokens; give rows that all have forget_spans",
-    "retain": "compares with retain answers; give retain rows",
-    "auxiliary_models": "compares two auxiliary models; use the folder of a su_llm run whose auxiliary models still "
-    "exist",
-}
-"""Input of a weighting that may be missing -> what the error says about it."""
 
 SIMPLE_NOUNS = "simple"
 """Noun finder that needs no spaCy model."""
@@ -90,18 +81,29 @@ def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
     return AuxiliaryModels(*names) if len(names) == 2 else None
 
 
-def met_needs(
-    *, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False
-) -> frozenset[str]:
-    """Return the inputs of weightings that are available: rows as text, a model, and the flagged extras."""
-    further = {
-        "scorer": scorer,
-        "labels": labels,
-        "retain": retain,
-        "retain_text": retain,
-        "auxiliary_models": auxiliary,
-    }
-    return frozenset({"text", "original_logps", "noun_finder", *(need for need, yes in further.items() if yes)})
+@dataclass(frozen=True, slots=True)
+class ScoreInputs:
+    """What is at hand besides rows as text and a model."""
+
+    scorer: bool = False
+    labels: bool = False
+    retain: bool = False
+    auxiliary: bool = False
+
+    def missing(self, weighting: Weighting) -> str | None:
+        """Return what an error says about an input that a weighting lacks; None if it has all."""
+        if isinstance(weighting, LearnedScores) and not self.scorer:
+            return "needs a learned scorer; use a model folder that has one"
+        if weighting.reads_labels and not self.labels:
+            return "needs labelled tokens; give rows that all have forget_spans"
+        if isinstance(weighting, FixedWeighting) and weighting.auxiliary:
+            # Auxiliary models replace the retain rows that they were trained on.
+            if self.auxiliary:
+                return None
+            return "compares two auxiliary models; use the folder of a su_llm run whose auxiliary models still exist"
+        if weighting.reads_retain and not self.retain:
+            return "compares with retain answers; give retain rows"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,8 @@ class ScoreContext:
     """Noun finder of the weightings that have one (`atwu.methods.weightings.nouns.noun_finder`)."""
 
     @property
-    def met_needs(self) -> frozenset[str]:
-        return met_needs(
+    def inputs(self) -> ScoreInputs:
+        return ScoreInputs(
             scorer=all(row.scores is not None for row in self.tokens),
             labels=all(row.token_labels is not None for row in self.encoded),
             retain=bool(self.retain and self.retain_text),
@@ -184,17 +186,16 @@ def scored_weightings(noun_finder: str = SIMPLE_NOUNS) -> dict[str, Weighting]:
     return found
 
 
-def available(there: Collection[str]) -> list[str]:
-    return [name for name, weighting in scored_weightings().items() if not _missing(weighting, there)]
+def available(inputs: ScoreInputs) -> list[str]:
+    return [name for name, weighting in scored_weightings().items() if inputs.missing(weighting) is None]
 
 
-def check_scores(names: Iterable[str], there: Collection[str]) -> None:
+def check_scores(names: Iterable[str], inputs: ScoreInputs) -> None:
     every = scored_weightings()
     for name in names:
-        for need in _missing(lookup("score", name, every), there):
-            raise ValueError(
-                f"score {name!r} {MISSING_REASONS.get(need) or f'needs {NEEDS[need]}, which no score has'}."
-            )
+        missing = inputs.missing(lookup("score", name, every))
+        if missing is not None:
+            raise ValueError(f"score {name!r} {missing}.")
 
 
 def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[FloatArray]]:
@@ -204,7 +205,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
         Name -> one array of shape (counted tokens,) per row, values in [0, 1].
     """
     names = list(dict.fromkeys(names))
-    check_scores(names, context.met_needs)
+    check_scores(names, context.inputs)
     every = scored_weightings(context.noun_finder)
     found: dict[str, list[FloatArray]] = {name: [] for name in names}
     model_based = {}
@@ -222,9 +223,3 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
             rows = (row[counted] for row, counted in zip(weights, inputs.mask.numpy(), strict=True))
             found[name] += [row / max(1.0, row.max(initial=0.0)) for row in rows]  # shares of a row may be above 1
     return found
-
-
-def _missing(weighting: Weighting, there: Collection[str]) -> list[str]:
-    # Auxiliary models replace the retain rows that they were trained on.
-    not_needed = "retain" if "auxiliary_models" in weighting.needs else None
-    return [need for need in weighting.needs if need not in there and need != not_needed]

@@ -67,7 +67,7 @@ class BenchmarkSetting:
     paired: str | None = None
     """Source of the forget set with preferred answers, for methods that use them."""
     paraphrases: tuple[str, ...] = ()
-    """Files with paraphrases of evaluated questions, as `atwu paraphrase` writes them."""
+    """Files with paraphrases of evaluated questions, as `atwu rows paraphrases` writes them."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `UnlearnConfig` shared by all methods."""
     learning_rate: float = 2e-5

@@ -50,7 +50,7 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     if lacking:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
-            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu paraphrase writes "
+            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu rows paraphrases writes "
             "them."
         )
 
@@ -175,24 +175,26 @@ def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
 
 
 def needs_preferred_answers(config: UnlearnConfig) -> bool:
-    return "alternates" in config.recipe().needs
+    loss = config.recipe().answering
+    return loss is not None and loss.from_column
 
 
 def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
     """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
     recipe = config.recipe()
-    if not {"labels", "alternates"} & set(recipe.needs):
+    paired = needs_preferred_answers(config)
+    if not (recipe.reads_labels or paired):
         return None
-    source = benchmark.forget_source_for(paired=needs_preferred_answers(config))
+    source = benchmark.forget_source_for(paired=paired)
     try:
         rows: Sequence[Example] = load_rows(source).rows
     except FileNotFoundError as error:
         return f"needs rows of {source}, which are not available: {error}"
-    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
+    if recipe.reads_labels and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
         return "needs rows with forget_spans, or a file of words to label (forget_words)"
-    if "alternates" in recipe.needs:
+    if paired and recipe.answering is not None:
         try:
-            check_alternates(rows, own="own_alternates" in recipe.needs)
+            check_alternates(rows, own=recipe.answering.own_alternates)
         except ValueError:
             return "trains on alternate answers, and these rows have none"
     return None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from atwu._files import (
     atomic_sibling,
@@ -22,14 +24,17 @@ from atwu._files import (
 )
 from atwu._options import Option
 from atwu._program import command_line, program
+from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.facts.fact_table import GENERAL, FactTable
+from atwu.evaluation.teacher_forced import read_tokens
 from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
-from atwu.exporting.export_verdict import GOOD, judge_export, retain_loss_increase
+from atwu.exporting.export_verdict import GOOD, judge_export
 from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
@@ -46,17 +51,14 @@ from atwu.modeling.load import (
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
 from atwu.request.measurement import (
-    LOSS_METRICS,
     Reading,
     ask_model,
     general_answers,
-    measure_model,
     measured_sets,
     untested,
 )
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
-from atwu.request.training_goals import GENERAL
 from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
 from atwu.request.verdict import RequestVerdict
 from atwu.training.model_card import public_text
@@ -65,6 +67,9 @@ from atwu.training.run_folder import check_inputs_kept
 from atwu.training.unlearn_run import rows_read
 
 EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
+
+Form = tuple[str, str, Path | None]
+"""Format, GGUF type, and checkout of llama.cpp."""
 
 _MAX_RETAIN_INCREASE = Option("max_retain_increase", float, MAX_RETAIN_INCREASE, least=0)
 
@@ -119,44 +124,25 @@ def export(
         AtwuError: the loaded model differs from the written one.
         DiskFullError: the disk is full; the export was removed.
     """
-    if format not in EXPORT_FORMATS:
-        raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
-    gguf_type = gguf_type.upper() if gguf_type.upper() in GGUF_TYPES else gguf_type
-    if llama_cpp is None and gguf_type not in GGUF_TYPES:
-        raise ValueError(
-            f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {gguf_type!r}."
-        )
-    if format != "gguf" and (gguf_type != "Q8_0" or llama_cpp is not None):
-        raise ValueError(f"gguf_type and llama_cpp are for format gguf, got format {format}; leave them out.")
+    form = _checked_form(format, gguf_type, llama_cpp)
     _MAX_RETAIN_INCREASE.value(max_retain_increase, strict=True)
-    form = format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute()
     source = read_source(run, loading or ModelLoadArgs())
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
-    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
-    if is_adapter(str(source.path)):
-        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    rows = {"forget rows": forget, "retain rows": retain}
-    check_inputs_kept(folder, inputs | rows_read(rows))
+    _check_inputs_kept(folder, source, llama_cpp, {"forget rows": forget, "retain rows": retain})
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
     tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
     check_vocabulary(tokenizer, config, name=str(source.path))
-    given = _rows(source, forget, retain, say)
-    every = [row for rows in given.values() for row in rows]
+    rows = _rows(source, forget, retain, say)
+    every = [row for split in rows.values() for row in split]
     check_format(*form, source, config, tokenizer, every)
 
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
-    reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
-    general = general_answers(TransformersGenerator(model, tokenizer), given[FORGET], system=reading.system)
-    request = RequestFolder(source.path)
-    neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
-    sets = measured_sets(given[FORGET], given[RETAIN], (), general, neighbours, chained)
-    kept = {name: sets[name] for name in (RETAIN, GENERAL) if sets[name]}
-    say(f"asking the model about {len(sets[FORGET])} facts")
-    said = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress="before export")
-    before = measure_model(model, tokenizer, kept, reading, name="before export", metrics=LOSS_METRICS)
+    questions = _questions(source, rows, model, tokenizer)
+    say(f"asking the model about {len(questions.sets[FORGET])} facts")
+    before = _measure(model, tokenizer, questions, name="before export")
     by_unlearning = None
     if format != "adapter":
         if source.base_bits:
@@ -166,70 +152,164 @@ def export(
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        say(f"writing {format} {gguf_type}" if format == "gguf" else f"writing {format}")
-        written, quantization, stored = write_export(*form, source, model, tokenizer, staging)
-        # As a user would load it.
-        base = source.loading.base if format == "adapter" else None
-        plain = ModelLoadArgs(trust_remote_code=source.loading.trust_remote_code, base=base)
-        read, their_tokenizer = open_model(str(written), plain, device=place)
-        if stored is not None and model_fingerprint(read) != model_fingerprint(stored):
-            raise AtwuError(f"{written.name}: the loaded model differs from the written one; the export was removed.")
-        if quantization is None:
-            quantization = relative_change(model, plain_weights(read))
+        say(f"writing {format} {form[1]}" if format == "gguf" else f"writing {format}")
+        written, by_quantization, stored = write_export(*form, source, model, tokenizer, staging)
+        loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
+        if by_quantization is None:
+            by_quantization = relative_change(model, plain_weights(loaded))
         if llama_cpp is not None:
-            same_tokens(tokenizer, their_tokenizer, every)
-            _check_config(config, read.config)
-        files: dict[str, dict[str, Any]] = {
-            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
-            for file in sorted(staging.rglob("*"))
-            if file.is_file()
-        }
+            same_tokens(tokenizer, loaded_tokenizer, every)
+            _check_config(config, loaded.config)
+        files = _files_in(staging)
+        # Before the exported model is run, since the memory may not hold both at work.
         del model, stored
         gc.collect()
         say("asking the exported model the same questions")
-        said_now = ask_model(TransformersGenerator(read, their_tokenizer), sets, reading, progress="exported model")
-        after = measure_model(read, their_tokenizer, kept, reading, name="after export", metrics=LOSS_METRICS)
-        increase = retain_loss_increase(before, after)
-        unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
-        notes: tuple[str, ...] = ()
-        if quantization:
-            notes = (f"Quantization changed the weight matrices by {100 * quantization:.2g} %{unlearning}.",)
+        after = _measure(loaded, loaded_tokenizer, questions, name="after export")
         model_path = folder / written.relative_to(staging)
+        increase = retain_loss_increase(before, after)
         verdict = judge_export(
-            said,
-            said_now,
+            before.answers,
+            after.answers,
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
-            not_tested=untested(given[FORGET]),
-            notes=notes,
+            not_tested=untested(rows[FORGET]),
+            notes=_notes(by_unlearning, by_quantization),
             next_commands=_next_commands(model_path, source, format, forget),
         )
-        original = source.record.get("original_model", {}).get("model")
         record = {
             "schema": EXPORT_SCHEMA,
-            "run": source.path.name,
-            "run_fingerprint": source.record.get("result_fingerprint"),
-            "original_model": None if original is None else public_text(original),
+            **_provenance(source),
             "format": format,
-            "gguf_type": gguf_type if format == "gguf" else None,
+            "gguf_type": form[1] if format == "gguf" else None,
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
-            "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": quantization},
+            "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": by_quantization},
             "retain_loss_increase": increase,
-            "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
+            "rows": {
+                name: {"rows": len(asked), "fingerprint": fingerprint(asked)} for name, asked in questions.sets.items()
+            },
             "verdict": {
                 key: value for key, value in asdict(verdict).items() if key not in ("leaks", "samples", "next_steps")
             },
             "versions": versions(),
         }
         write_json(staging / EXPORT_NAME, record)
-        plain_modes(staging, *staging.rglob("*"))
-        with atomic_sibling(folder) as aside:
-            if folder.exists():
-                os.replace(folder, aside / "old")
-            os.replace(staging, folder)
+        _publish(staging, folder)
     return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+
+
+def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:
+    if format not in EXPORT_FORMATS:
+        raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    if gguf_type.upper() in GGUF_TYPES:
+        gguf_type = gguf_type.upper()
+    if llama_cpp is None and gguf_type not in GGUF_TYPES:
+        raise ValueError(
+            f"gguf_type must be one of {', '.join(GGUF_TYPES)} (other types need --llama-cpp PATH), got {gguf_type!r}."
+        )
+    if format != "gguf" and (gguf_type != "Q8_0" or llama_cpp is not None):
+        raise ValueError(f"gguf_type and llama_cpp are for format gguf, got format {format}; leave them out.")
+    checkout = None
+    if llama_cpp is not None:
+        checkout = Path(llama_cpp).expanduser().absolute()
+    return format, gguf_type, checkout
+
+
+def _check_inputs_kept(
+    folder: Path, source: Source, llama_cpp: str | Path | None, rows: Mapping[str, str | None]
+) -> None:
+    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
+    if is_adapter(str(source.path)):
+        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
+    check_inputs_kept(folder, inputs | rows_read(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    """What both models are asked."""
+
+    sets: Mapping[str, Sequence[Example]]
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    fingerprint: str
+    answers: FactTable
+    losses: tuple[float, ...]
+    """On each set of rows that are to be kept: mean over rows, in nats/token."""
+
+
+def _questions(source: Source, rows: Mapping[str, Sequence[Example]], model: Any, tokenizer: Any) -> _Questions:
+    """Return the rows of the run, with general questions that the model of the run answers."""
+    reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
+    general = general_answers(TransformersGenerator(model, tokenizer), rows[FORGET], system=reading.system)
+    request = RequestFolder(source.path)
+    neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
+    return _Questions(measured_sets(rows[FORGET], rows[RETAIN], (), general, neighbours, chained), reading)
+
+
+def _measure(model: Any, tokenizer: Any, questions: _Questions, *, name: str) -> _Measured:
+    sets, reading = questions.sets, questions.reading
+    answers = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress=name)
+    encoder = Encoder(tokenizer, max_length=reading.max_length, system=reading.system)
+    losses = []
+    for split in (RETAIN, GENERAL):
+        if sets[split]:
+            read = read_tokens(model, encoder.encode_rows(sets[split], what=split).rows, entropy=False)
+            losses.append(-float(np.mean([row.logps.mean() for row in read])))
+    return _Measured(model_fingerprint(model), answers, tuple(losses))
+
+
+def retain_loss_increase(before: _Measured, after: _Measured) -> float:
+    """Return the increase of the loss on retained data: largest over sets, at least 0; NaN stays NaN."""
+    rises = [now - then for then, now in zip(before.losses, after.losses, strict=True)]
+    return float(np.max([0.0, *rises]))
+
+
+def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, place: Any) -> tuple[Any, Any]:
+    """Load the written model as a user would; AtwuError if it is not the one that was `stored`."""
+    base = source.loading.base if format == "adapter" else None
+    loading = ModelLoadArgs(trust_remote_code=source.loading.trust_remote_code, base=base)
+    loaded, tokenizer = open_model(str(written), loading, device=place)
+    if stored is not None and model_fingerprint(loaded) != model_fingerprint(stored):
+        raise AtwuError(f"{written.name}: the loaded model differs from the written one; the export was removed.")
+    return loaded, tokenizer
+
+
+def _files_in(folder: Path) -> dict[str, dict[str, Any]]:
+    return {
+        file.relative_to(folder).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _notes(by_unlearning: float | None, by_quantization: float) -> tuple[str, ...]:
+    if not by_quantization:
+        return ()
+    unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
+    return (f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %{unlearning}.",)
+
+
+def _provenance(source: Source) -> dict[str, Any]:
+    original = source.record.get("original_model", {}).get("model")
+    return {
+        "run": source.path.name,
+        "run_fingerprint": source.record.get("result_fingerprint"),
+        "original_model": None if original is None else public_text(original),
+    }
+
+
+def _publish(staging: Path, folder: Path) -> None:
+    """Move the finished export to its place; an export that was there is removed after."""
+    plain_modes(staging, *staging.rglob("*"))
+    with atomic_sibling(folder) as aside:
+        if folder.exists():
+            os.replace(folder, aside / "old")
+        os.replace(staging, folder)
 
 
 def _rows(source: Source, forget: str | None, retain: str | None, say: Say) -> dict[str, Sequence[Example]]:
@@ -249,7 +329,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
             raise FileExistsError(f"{folder} exists and is not an export of atwu; choose another output.")
         if not overwrite:
             raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
-    parent = next(each for each in folder.parents if each.exists())
+    parent = next(path for path in folder.parents if path.exists())
     if not os.access(parent, os.W_OK):
         raise PermissionError(f"cannot write to {parent}; choose another output.")
     clear_atomic_siblings(folder)
@@ -283,11 +363,11 @@ def _change_by_unlearning(source: Source, model: Any, say: Say) -> float | None:
 def _check_config(one: Any, other: Any) -> None:
     """Check that transformers reads the same architecture from a GGUF file of llama.cpp."""
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"):
-        pair = [getattr(each, name, None) for each in (one, other)]
+        pair = [getattr(settings, name, None) for settings in (one, other)]
         if pair[0] != pair[1]:
             raise AtwuError(f"transformers reads {name} {pair[1]} from the file, but the model has {pair[0]}.")
     for rope in ("rope_type", "rope_theta", "factor"):
-        pair = [(getattr(each, "rope_parameters", None) or {}).get(rope) for each in (one, other)]
+        pair = [(getattr(settings, "rope_parameters", None) or {}).get(rope) for settings in (one, other)]
         if pair[0] != pair[1]:
             raise AtwuError(
                 f"transformers reads {rope} {pair[1]} from the file, but the model has {pair[0]}: llama.cpp would run another "

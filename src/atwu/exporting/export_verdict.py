@@ -5,14 +5,8 @@ The rule of verdicts (`atwu.request.verdict`) decides whether facts came back, a
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import FactTable
-from atwu.evaluation.result import EvalResult
-from atwu.request.training_goals import GENERAL
 from atwu.request.verdict import (
     RequestVerdict,
     all_met,
@@ -34,16 +28,6 @@ _ADVICE = {
     BACK: "export with more bits, or unlearn further (raise --max-retain-increase)",
     EXPORT_DAMAGED: "export with more bits (8bit, or gguf with Q8_0)",
 }
-
-
-def retain_loss_increase(before: EvalResult, after: EvalResult) -> float:
-    """Return the increase of the loss on retained data: mean over rows, largest over sets, in nats/token."""
-    rises = [0.0]
-    for split in (GENERAL, RETAIN):
-        pair = [result.rows[split].metrics["probability"] for result in (before, after) if split in result.rows]
-        if len(pair) == 2:
-            rises.append(float(np.mean([_loss(last) - _loss(first) for first, last in zip(*pair, strict=True)])))
-    return max(rises)
 
 
 def judge_export(
@@ -90,7 +74,3 @@ def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     if damaged:
         return EXPORT_DAMAGED
     return WITHIN if now.answers_stating > said.answers_stating else SAME
-
-
-def _loss(probability: float | None) -> float:
-    return -math.log(max(probability or 0.0, 1e-12))

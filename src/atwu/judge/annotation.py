@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from atwu.data.labelled_words import label_words
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.judge.asker import Asker, Unscored
-from atwu.judge.budget import CostEstimate
+from atwu.judge.budget import CallEstimate
 from atwu.judge.chat_model import ANNOTATION, ChatRequest, rubric_request
 from atwu.judge.prompted import json_object
 
@@ -45,30 +45,33 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
     """Let a model label the key parts of every answer without labels, in column forget_spans."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
     replies = iter(asker.ask(requests, _read, description="annotate"))
-    found, absent, failed = list[Example](), 0, 0
+    labelled, absent, failed = list[Example](), 0, 0
     for row in rows:
-        reply = None if row.forget_spans is not None else next(replies)
-        if reply is None or isinstance(reply, Unscored):
-            failed += reply is not None
-            found.append(row)
+        if row.forget_spans is not None:
+            labelled.append(row)
             continue
-        places = [piece_spans(piece, row.answer) for piece in reply]
+        pieces = next(replies)
+        if isinstance(pieces, Unscored):
+            failed += 1
+            labelled.append(row)
+            continue
+        places = [piece_spans(piece, row.answer) for piece in pieces]
         absent += sum(not spans for spans in places)
-        found.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
-    return _counted(rows, found, absent=absent, failed=failed)
+        labelled.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
+    return _counted(rows, labelled, absent=absent, failed=failed)
 
 
-def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
+def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CallEstimate:
     requests = [_request(row) for row in rows if row.forget_spans is None]
     return asker.estimate(requests, _read)
 
 
 def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:
     """Label rows with a rule that returns the spans of an answer's key parts."""
-    found = [
+    labelled = [
         row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
     ]
-    return _counted(rows, found, absent=0, failed=0)
+    return _counted(rows, labelled, absent=0, failed=0)
 
 
 def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:

@@ -1,4 +1,4 @@
-"""Send requests to a chat model, with a cache of replies and a budget.
+"""Send requests to a chat model, with a cache of replies and a limit of calls.
 
 Replies are looked up in the cache first, each remaining request is sent once, and every reply is stored immediately. An
 unreadable reply is requested again with the next seed, a few times; then the request is unscored. A reply that reached
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError
-from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
+from atwu.judge.budget import Budget, CallEstimate, Usage, estimate_calls, prompt_tokens, text_tokens
 from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
@@ -57,16 +57,13 @@ class Asker:
     """Maximum number of attempts to get a readable reply, at least 1."""
     max_tokens: int | None = None
     """Token limit per reply, instead of the requests' own; reasoning models need thousands."""
-    usage: Usage = field(init=False)
+    usage: Usage = field(default_factory=Usage, init=False)
     _answered: threading.Event = field(default_factory=threading.Event, init=False)
     """Whether any request was ever answered; also for copies with new counters."""
 
-    def __post_init__(self) -> None:
-        self.usage = Usage(self.budget.prices)
-
     def with_new_counters(self) -> Asker:
         fresh = copy.copy(self)
-        fresh.usage = Usage(self.budget.prices)
+        fresh.usage = Usage()
         return fresh
 
     @property
@@ -86,19 +83,21 @@ class Asker:
             parse: Parser of replies; raises ValueError for unreadable ones.
 
         Raises:
-            BudgetReachedError: Continuing could exceed the budget.
+            BudgetReachedError: More calls are needed than the budget has left.
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: A reply cannot be stored; nothing more is sent.
         """
         asked = _AskedRequests(self, requests, parse)
         answers = asked.answers(lambda missing: asked.send(missing, description))
-        failed = [answer.reason for answer in answers if isinstance(answer, Unscored)]
+        unscored = [answer.reason for answer in answers if isinstance(answer, Unscored)]
         if asked.stopped:
-            raise BudgetReachedError(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=len(failed))
-        if len(failed) < len(answers):
+            raise BudgetReachedError(limit=self.budget.max_calls or 0, unjudged=len(unscored))
+        if len(unscored) < len(answers):
             self._answered.set()
-        elif failed and not self._answered.is_set():
-            raise ChatServerError(f"none of {len(failed)} requests was answered; the last one: {failed[-1]}. {_ADVICE}")
+        elif unscored and not self._answered.is_set():
+            raise ChatServerError(
+                f"none of {len(unscored)} requests was answered; the last one: {unscored[-1]}. {_ADVICE}"
+            )
         return answers
 
     def stored(
@@ -109,9 +108,9 @@ class Asker:
         answers = _AskedRequests(self.with_new_counters(), requests, parse).answers(missing.extend)
         return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CostEstimate:
-        """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_cost(self.stored(requests, parse)[1], self.budget.prices)
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CallEstimate:
+        """Estimate the calls of `ask` if every reply is readable. Nothing is sent or counted."""
+        return estimate_calls(self.stored(requests, parse)[1])
 
     def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
@@ -135,14 +134,16 @@ class _AskedRequests(Generic[_T]):
         answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(self._requests, Unscored("not asked"))
         pending = list(answers)
         for attempt in range(self._asker.attempts):
-            sent = {request: self._asker.prepared(request, attempt) for request in pending}
-            send(self._look_up(list(sent.values())))
+            as_sent = {request: self._asker.prepared(request, attempt) for request in pending}
+            send(self._look_up(list(as_sent.values())))
             pending = []
-            for request, each in sent.items():
-                if (reply := self._known.get(each)) is not None:
-                    answers[request] = self._read(reply)
-                    if _failure(reply) is None and isinstance(answers[request], Unscored):
-                        pending.append(request)
+            for request, sent in as_sent.items():
+                reply = self._known.get(sent)
+                if reply is None:
+                    continue
+                answers[request] = self._read(reply)
+                if _failure(reply) is None and isinstance(answers[request], Unscored):
+                    pending.append(request)
             if self.stopped:
                 break
         return [answers[request] for request in self._requests]
@@ -158,11 +159,12 @@ class _AskedRequests(Generic[_T]):
             for part in slices:
                 missing = self._look_up(part)
                 bar.update(len(part) - len(missing))
-                while missing and not self.stopped:
-                    fitting = asker.budget.affordable(missing)
-                    self.stopped = not fitting
-                    self._complete(missing[:fitting], bar)
-                    missing = missing[fitting:]
+                allowed = asker.budget.take(len(missing))
+                if allowed:
+                    self._complete(missing[:allowed], bar)
+                if allowed < len(missing):
+                    self.stopped = True
+                    return
 
     def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
         """Load replies from the cache; return the requests whose reply is not known."""
@@ -174,9 +176,6 @@ class _AskedRequests(Generic[_T]):
         return [request for request in unknown if request not in self._known]
 
     def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
-        """Send requests that fit the budget, unless it does not allow the retries still needed."""
-        asker = self._asker
-
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None and not reply.cut:
                 self._known[requests[index]] = {"error": reply.error or "the model returned no text"}
@@ -184,25 +183,17 @@ class _AskedRequests(Generic[_T]):
                 self._keep(requests[index], reply)
             bar.update()
 
-        def on_failed_attempt(index: int, prompt: int, completion: int, will_retry: bool) -> bool:
-            asker.budget.add(requests[index], prompt=prompt, completion=completion)
-            asker.usage.add_failed(requests[index], prompt, completion)
-            still_open = [request for request in requests if request not in self._known]
-            self.stopped |= will_retry and asker.budget.affordable(still_open) < len(still_open)
-            return not self.stopped
-
-        if requests:
-            asker.model.complete(requests, on_reply, on_failed_attempt)
+        self._asker.model.complete(requests, on_reply)
         for request in requests:
             self._known.setdefault(request, {"error": "the model returned no reply"})
 
     def _keep(self, request: ChatRequest, reply: Reply) -> None:
-        """Book and store a reply; the tokens that a server does not report are estimated."""
+        """Store a reply; the tokens that a server does not report are estimated."""
         prompt = reply.prompt_tokens or prompt_tokens(request)
         completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
-        self._asker.budget.add(request, prompt=prompt, completion=completion)
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
-        value |= {"cut": True} if reply.cut else {}
+        if reply.cut:
+            value["cut"] = True
         key = self._key(request)
         stored = self._asker.cache.put_many({key: value})[key]
         self._learn(request, key, stored)
@@ -222,7 +213,8 @@ class _AskedRequests(Generic[_T]):
         return reply_key(request, self._identity)
 
     def _read(self, reply: Mapping[str, Any]) -> _T | Unscored:
-        if (failure := _failure(reply)) is not None:
+        failure = _failure(reply)
+        if failure is not None:
             return Unscored(f"no reply: {failure}")
         text = reply["text"]
         try:
@@ -232,4 +224,6 @@ class _AskedRequests(Generic[_T]):
 
 
 def _failure(reply: Mapping[str, Any]) -> str | None:
-    return CUT_OFF if reply.get("cut") else reply.get("error")
+    if reply.get("cut"):
+        return CUT_OFF
+    return reply.get("error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class ChatRequest:
     seed: int = 42
     rubric: str = ""
     """Version of its rubric, if it has one; part of the cache's key."""
+    schema: str = ""
+    """JSON schema of the reply as text, for servers that can hold a model to it; belongs to the version of the rubric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,6 @@ class Reply:
 
 
 OnReply = Callable[[int, Reply], None]
-OnFailedAttempt = Callable[[int, int, int, bool], bool]
-"""Called with index, prompt and completion tokens (0 if the server did not report them) and whether to retry."""
 
 
 class ChatModel(Protocol):
@@ -53,17 +54,11 @@ class ChatModel(Protocol):
     def identity(self) -> Mapping[str, Any]:
         """Everything about the model that can change a reply, as plain JSON; no keys, no timeouts."""
 
-    def complete(
-        self,
-        requests: Sequence[ChatRequest],
-        on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
-    ) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
         """Answer all requests, in any order.
 
         Args:
             on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
-            on_failed_attempt: Called after every failed attempt that may have been billed; returns whether to retry.
         """
 
 
@@ -74,14 +69,23 @@ class Rubric:
     template: str
     """`str.format` fields are those of the claim or pair, and `mark`, which occurs in none of them."""
     max_tokens: int
+    schema: Mapping[str, Any]
+    """JSON schema of the reply."""
 
 
 _SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("rubrics.yaml"))
 
 
 def _rubric(name: str) -> Rubric:
-    found = _SHIPPED[name]
-    return Rubric(**found | {"system": found["system"].replace("{data}", _SHIPPED["data"])})
+    fields = _SHIPPED[name]
+    properties = fields["schema"]
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return Rubric(**fields | {"system": fields["system"].replace("{data}", _SHIPPED["data"]), "schema": schema})
 
 
 CORRECTNESS, PREFERENCE = _rubric("correctness"), _rubric("preference")
@@ -99,4 +103,9 @@ def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int
     while any(mark in text for text in texts.values()):
         mark = short_hash(mark)[:8]
     messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
-    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens, rubric=rubric.version)
+    return ChatRequest(
+        messages,
+        max_tokens=max_tokens or rubric.max_tokens,
+        rubric=rubric.version,
+        schema=json.dumps(rubric.schema),
+    )

@@ -1,71 +1,114 @@
 """A chat model behind an OpenAI-compatible server: a hosted API, vLLM, llama.cpp, `transformers serve`.
 
-The openai package sends requests; asyncio limits concurrency and time and handles interrupts. Retries are done here,
-not by the package: it knows no budget, takes an unusable reply for a success, and lets a rate limit pause one request
-only. Errors are converted to `CallFailure`, so no exception keeps the package's own, which holds the API key.
+The openai package sends each call, repeats it where that may help, and waits as long as the server asks. Done here is what
+it leaves to its caller: how many calls are in flight, what an interrupt does to them, and which parameters a server does
+not know. No exception keeps one of the package's own, which holds the API key.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import itertools
+import json
 import logging
-import random
+import os
+import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
 from atwu.data.render import merged_system
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
-from atwu.judge.outcomes import CallFailure, find_endpoint, read_completion, read_status, refused_parameter
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, OnReply, Reply
 
 logger = logging.getLogger(__name__)
 
-_FIRST_DELAY = 0.5
-_LONGEST_DELAY = 8.0
-_RATE_LIMITED = 4
-"""Times as long are the delays of a server that limits the rate without giving a time: a minute for five retries."""
-_MAX_BYTES = 4 * 2**20
-"""Largest response; a reply of 8,000 tokens has about 40,000 bytes."""
-_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""Content encoding -> `wbits` of zlib, where 16 stands for the header of gzip."""
+HOSTED = "https://api.openai.com/v1"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOPELESS = 20
 """Consecutive failed requests after which no more are sent."""
+_NO_SUCH_MODEL = re.compile(r"not exist|not found|unknown|invalid|not a valid|no such|pinned", re.IGNORECASE)
+"""How servers that answer 400 or 422 to an unknown model say so, beside its name."""
+_OPTIONAL = {
+    "response_format": re.compile(r"response_format|json_schema|structured|guided", re.IGNORECASE),
+    "max_tokens": re.compile(r"max_completion_tokens"),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    # Chat templates without a system turn, such as those of Gemma and Mistral.
+    "system": re.compile(
+        r"\b(system|developer)\W+(message|turn|prompt|instruction)|\broles?\b|only user", re.IGNORECASE
+    ),
+}
+"""What a request can do without, and how messages of servers name it; these differ too much to be listed."""
 
 
 class ChatServerError(ConnectionError):
     """All requests would fail in the same way, so the rest was not sent."""
 
 
-class ReplyRefusedError(ConnectionError):
-    """A response is too large, or cannot be decompressed."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    key_name: str
+    key: str | None = field(repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The address, equal for all names of this machine."""
+        parts = urlsplit(self.url)
+        port = f":{parts.port}" if parts.port else ""
+        host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+    def scrub(self, text: str) -> str:
+        """Return a text on one line, without the key."""
+        line = " ".join(text.split())
+        if self.key is None:
+            return line
+        return line.replace(self.key, "***")
 
 
-class UnknownEncodingError(ReplyRefusedError):
-    """A response is compressed in a way that cannot be read, and so will be all others of the server."""
+def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
+    """Parse an address and read the key from the environment."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_name):
+        raise ValueError(
+            "api_key_env (--judge-key) must be the name of an environment variable, such as OPENAI_API_KEY, not the key."
+        )
+    url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.netloc or parts.query:
+        raise ValueError(
+            "base_url (--judge-url, --model-url or OPENAI_BASE_URL) must look like http://127.0.0.1:8000/v1, without user, "
+            "password and query, but the given one does not (it is not shown, since it may contain a password); a key belongs "
+            f"in {key_name}."
+        )
+    key = os.environ.get(key_name, "").strip() or None
+    if key is None and str(parts.hostname).endswith("api.openai.com"):
+        raise ValueError(f"the hosted API needs a key: set {key_name}, or give the base_url of a server without keys.")
+    if key is not None and not re.fullmatch("[!-~]+", key):
+        raise ValueError(f"the key in {key_name} contains white space or other invalid characters; set it again.")
+    return Endpoint(url, key_name, key)
 
 
 @dataclass(slots=True)
-class _Call:
+class _Batch:
     """State of one call of `complete`."""
 
     todo: Iterator[tuple[int, ChatRequest]]
     on_reply: OnReply
-    on_failed_attempt: OnFailedAttempt
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more may be sent; requests in flight were billed and are still awaited."""
+    stopped: bool = False
+    """Whether nothing more may be sent; requests in flight were billed and are still awaited."""
     error: BaseException | None = None
-    paused_until: float = 0.0
-    """Time before which nothing is sent."""
-    flying: int = 0
+    in_flight: int = 0
 
 
 class OpenAIChat:
@@ -86,16 +129,15 @@ class OpenAIChat:
         Args:
             base_url: Address up to and including `/v1`; None: `OPENAI_BASE_URL` or the hosted API.
             api_key_env: Environment variable with the API key. Only the hosted API requires one.
-            timeout: Maximum seconds per attempt, until the end of the reply.
-            max_retries: Retries with growing delays, after rate limits, timeouts, server errors, lost connections and
-                unusable replies.
+            timeout: Maximum seconds per attempt without a byte of the reply.
+            max_retries: Retries of the openai package, after rate limits, timeouts, server errors and lost connections.
         """
         self._openai = require("openai", extra="judge")
         self._endpoint = find_endpoint(base_url, api_key_env)
         self.concurrency = concurrency
         self._model, self._timeout, self._max_retries = model, timeout, max_retries
-        self._refused: frozenset[str] = frozenset()
-        self._answered, self._failed_in_a_row = False, 0
+        self._left_out: frozenset[str] = frozenset()
+        self._failed_in_a_row = 0
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self._model!r}, base_url={self._endpoint.url!r})"
@@ -104,12 +146,7 @@ class OpenAIChat:
     def identity(self) -> Mapping[str, Any]:
         return {"kind": "openai", "model": self._model, "base_url": self._endpoint.identity}
 
-    def complete(
-        self,
-        requests: Sequence[ChatRequest],
-        on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
-    ) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
         """Answer all requests concurrently, in any order.
 
         After an interrupt or an exception in `on_reply`, no more requests are sent; replies in flight were billed and
@@ -127,183 +164,203 @@ class OpenAIChat:
         with suppress(RuntimeError):
             loop = asyncio.get_running_loop()
         if loop is None:
-            asyncio.run(self._answer_all(requests, on_reply, on_failed_attempt))
+            asyncio.run(self._answer_all(requests, on_reply))
             return
         from anyio.from_thread import start_blocking_portal
 
         with start_blocking_portal() as portal:
-            portal.call(self._answer_all, requests, on_reply, on_failed_attempt)
+            portal.call(self._answer_all, requests, on_reply)
 
-    async def _answer_all(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt
-    ) -> None:
-        call = _Call(iter(enumerate(requests)), on_reply, on_failed_attempt)
+    async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
+        batch = _Batch(iter(enumerate(requests)), on_reply)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
-                workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
+                workers = [asyncio.create_task(self._work(client, batch)) for _ in range(self.concurrency)]
                 try:
                     await asyncio.wait(workers)
                 except asyncio.CancelledError:  # Ctrl-C
-                    if call.flying:
-                        note = f"stopping: waiting for {call.flying} calls in flight; press Ctrl-C again to drop them"
+                    if batch.in_flight:
+                        note = (
+                            f"stopping: waiting for {batch.in_flight} calls in flight; press Ctrl-C again to drop them"
+                        )
                         tqdm.write(note, file=sys.stderr)
-                    call.stop.set()
+                    batch.stopped = True
                     await asyncio.wait(workers)
                     raise
-        if call.error is not None:
-            raise call.error
+        if batch.error is not None:
+            raise batch.error
 
     def _client(self) -> Any:
-        # Redirects are not followed, since they would receive the key. The timeout covers connecting; `_try` limits the rest.
-        settings = {"timeout": self._openai.Timeout(None, connect=self._timeout / 2), "follow_redirects": False}
         return self._openai.AsyncOpenAI(
             api_key=self._endpoint.key or "none",
             base_url=self._endpoint.url,
-            max_retries=0,
-            default_headers={"Accept-Encoding": "identity"},
-            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_read_limited]}, **settings),
-            timeout=settings["timeout"],
+            max_retries=self._max_retries,
+            timeout=self._timeout,
+            # A redirect would receive the key.
+            http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
-    async def _work(self, client: Any, call: _Call) -> None:
-        """Answer requests one after the other until none is left or the call is stopped."""
-        for index, request in call.todo:
-            if call.stop.is_set():
+    async def _work(self, client: Any, batch: _Batch) -> None:
+        """Answer requests one after the other until none is left or the batch is stopped."""
+        for index, request in batch.todo:
+            if batch.stopped:
                 return
+            batch.in_flight += 1
             try:
-                reply = await self._answer(client, call, index, request)
-                if reply is None:
-                    return
-                self._answered |= reply.text is not None
-                self._failed_in_a_row = 0 if reply.text is not None else self._failed_in_a_row + 1
-                call.on_reply(index, reply)
-                if self._failed_in_a_row >= _HOPELESS:
-                    self._failed_in_a_row = 0
-                    raise ChatServerError(
-                        f"{_HOPELESS} requests in a row failed at {self._endpoint.url}; the last error: {reply.error}. The "
-                        "rest was not sent. If the server is overloaded, run again later with fewer concurrent requests or "
-                        "a longer timeout."
-                    )
+                reply = await self._send(client, request)
+                batch.on_reply(index, reply)
+                self._check_hopeless(reply)
             except BaseException as error:
-                call.error = call.error or error
-                call.stop.set()
-
-    async def _answer(self, client: Any, call: _Call, index: int, request: ChatRequest) -> Reply | None:
-        """Send one request until it is answered or given up; None if the call was stopped."""
-        clock, due = asyncio.get_running_loop().time, 0.0
-        for tries in itertools.count(1):
-            while (pause := max(due, call.paused_until) - clock()) > 0 and not call.stop.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(call.stop.wait(), pause)
-            if call.stop.is_set():
-                break
-            call.flying += 1
-            try:
-                outcome = await self._try(client, request)
+                batch.error = batch.error or error
+                batch.stopped = True
             finally:
-                call.flying -= 1
-            if isinstance(outcome, Reply):
-                return outcome
-            retry = outcome.retry and tries <= self._max_retries and not call.stop.is_set()
-            if outcome.billed:
-                retry &= call.on_failed_attempt(index, outcome.prompt_tokens, outcome.completion_tokens, retry)
-            if call.stop.is_set():
-                break
-            if not retry:
-                message = outcome.message + (f" (tried {tries} times)" if tries > 1 else "")
-                if outcome.fatal or (outcome.maybe_fatal and not self._answered):
-                    raise ChatServerError(message)
-                return Reply(None, message)
-            delay = outcome.wait_seconds
-            if delay is None:
-                delay = _FIRST_DELAY * 2 ** (tries - 1)
-                delay = _RATE_LIMITED * delay if outcome.rate_limited else min(_LONGEST_DELAY, delay)
-            due = clock() + delay * random.uniform(1, 1.25)
-            if outcome.rate_limited:
-                call.paused_until = max(call.paused_until, clock() + delay)
-        return None
+                batch.in_flight -= 1
 
-    async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
-        """Send once, and again without what the server seems to reject; it is left out from then on if that helps."""
-        left_out = self._refused
-        try:
-            async with asyncio.timeout(self._timeout):
-                while True:
-                    body = self._body(request, left_out)
-                    sent = body.keys() | ({"system"} if body["messages"][0]["role"] == "system" else set())
-                    try:
-                        response = await client.chat.completions.with_raw_response.create(**body)
-                        break
-                    except self._openai.APIStatusError as error:
-                        name = refused_parameter(error, self._endpoint, sent)
-                        if name is None:
-                            return read_status(error, self._endpoint, self._model)
-                        left_out |= {name}
-        except TimeoutError:
-            return CallFailure(f"no reply within {self._timeout:g} seconds", billed=True)
-        except (self._openai.APIConnectionError, ReplyRefusedError) as error:
-            refused = error if isinstance(error, ReplyRefusedError) else error.__cause__  # of older versions
-            if isinstance(refused, ReplyRefusedError):
-                fatal = isinstance(refused, UnknownEncodingError)
-                return CallFailure(str(refused), retry=False, billed=True, fatal=fatal)
-            cause = type(error.__cause__).__name__
-            if cause in ("ConnectError", "ConnectTimeout"):
-                said = f"cannot connect to {self._endpoint.url}; is the server running?"
-                return CallFailure(said, retry=self._answered, fatal=True)
-            return CallFailure(f"the connection was lost ({cause})", billed=True)
-        except (ValueError, TypeError) as error:
-            return CallFailure(f"the request cannot be sent ({type(error).__name__})", retry=False)
-        for name in sorted(left_out - self._refused - {"max_tokens"}):
+    def _check_hopeless(self, reply: Reply) -> None:
+        if reply.text is not None:
+            self._failed_in_a_row = 0
+            return
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= _HOPELESS:
+            self._failed_in_a_row = 0
+            raise ChatServerError(
+                f"{_HOPELESS} requests in a row failed at {self._endpoint.url}; the last error: {reply.error}. The rest was "
+                "not sent. If the server is overloaded, run again later with fewer concurrent requests or a longer timeout."
+            )
+
+    async def _send(self, client: Any, request: ChatRequest) -> Reply:
+        """Send a request, and again without what the server refuses; that is left out from then on if it helps."""
+        left_out = self._left_out
+        while True:
+            body = self._body(request, left_out)
+            outcome = await self._attempt(client, body)
+            refused = self._refused_parameter(outcome, body)
+            if refused is None:
+                break
+            left_out |= {refused}
+        if isinstance(outcome, Exception):
+            return self._failure(outcome)
+        for name in sorted(left_out - self._left_out - {"max_tokens", "response_format"}):
             logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
-        self._refused |= left_out
-        return read_completion(response.content, self._endpoint)
+        self._left_out |= left_out
+        return self._read(outcome)
+
+    async def _attempt(self, client: Any, body: Mapping[str, Any]) -> Any:
+        """Return the completion or the error of one call: as a value, since a raised one would stay with later errors."""
+        try:
+            return await client.chat.completions.create(**body)
+        except (self._openai.OpenAIError, ValueError, TypeError) as error:
+            return error
 
     def _body(self, request: ChatRequest, left_out: Set[str]) -> dict[str, Any]:
-        settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
-        kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in left_out}
-        if "max_tokens" not in kept:
-            kept["max_completion_tokens"] = request.max_tokens
-        turns = merged_system(request.messages) if "system" in left_out else request.messages
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-        return {"model": self._model, "messages": messages, **kept}
+        turns = request.messages
+        if "system" in left_out:
+            turns = merged_system(turns)
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [{"role": turn.role, "content": turn.content} for turn in turns],
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed,
+        }
+        if request.schema:
+            schema = {"name": "reply", "strict": True, "schema": json.loads(request.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if "max_tokens" in left_out:
+            body["max_completion_tokens"] = request.max_tokens
+        return {name: value for name, value in body.items() if name not in left_out}
 
+    def _refused_parameter(self, error: Any, body: Mapping[str, Any]) -> str | None:
+        """Return what the server may reject of a request that can do without it, if any."""
+        if not isinstance(error, self._openai.APIStatusError):
+            return None
+        sent = set(body)
+        if body["messages"][0]["role"] == "system":
+            sent.add("system")
+        if error.status_code == 500:  # of llama.cpp, if a chat template rejects the system turn
+            sent &= {"system"}
+        elif error.status_code not in (400, 422):
+            return None
+        message, param = self._server_message(error), str(error.param or "")
+        if re.fullmatch(r"messages(\W0\W*)?(\.?role)?", param):  # the first turn
+            param = "system"
+        for name, words in _OPTIONAL.items():
+            if name in sent and (param.rpartition(".")[2] == name or words.search(message)):
+                return name
+        return None
 
-async def _read_limited(response: Any) -> None:
-    """Read a response up to a limit, before httpx would read all of it; the responses of httpx2 are the same.
+    def _failure(self, error: Any) -> Reply:
+        """Return the reply of a failed request; ChatServerError if all others would fail in the same way."""
+        url = self._endpoint.url
+        if isinstance(error, self._openai.APIStatusError):
+            said, for_all = self._status_message(error)
+            if for_all:
+                raise ChatServerError(f"{url}: {said}.")
+            return Reply(None, said)
+        if isinstance(error, self._openai.APITimeoutError):
+            return Reply(None, f"no reply within {self._timeout:g} seconds")
+        cause = type(error.__cause__).__name__
+        if cause in ("ConnectError", "ConnectTimeout"):
+            raise ChatServerError(f"cannot connect to {url}; is the server running?")
+        if isinstance(error, self._openai.APIConnectionError):
+            return Reply(None, f"the connection was lost ({cause})")
+        # A text that is not UTF-8 cannot be sent, and a reply that is not JSON cannot be read.
+        return Reply(None, f"the request cannot be sent, or its reply not read ({type(error).__name__})")
 
-    None is asked to be compressed, but some servers and proxies compress all the same. These are decompressed here, up to
-    the limit: a small one may become large.
-    """
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    unpack: Callable[[bytes], bytes] = bytes
-    packed = None
-    if encoding in _WINDOW_BITS:
-        packed = zlib.decompressobj(_WINDOW_BITS[encoding])
-        unpack = functools.partial(_unpacked, packed)
-    elif encoding not in ("", "identity"):
-        raise UnknownEncodingError(
-            f"the server compresses its replies ({encoding!r:.40}), although none was asked for; switch that off, also in a "
-            "proxy before it. Only gzip and deflate can be read"
+    def _status_message(self, error: Any) -> tuple[str, bool]:
+        """Return what is wrong, and whether it is wrong for all requests."""
+        status = error.status_code
+        said = f"the server returned {status}: {self._server_message(error)}".removesuffix(": ")
+        if status == 401:  # the server's message may contain parts of the key
+            return f"the server does not accept the key (401); set {self._endpoint.key_name} to a valid one", True
+        unknown_model = status in (400, 422) and self._model in said and _NO_SUCH_MODEL.search(said)
+        if status in (404, 405) or unknown_model:
+            return f"{said}; check the model's name, {self._model!r}, and the address, which usually ends in /v1", True
+        if 300 <= status < 400:
+            target = str(error.response.headers.get("location", "elsewhere")).partition("?")[0]
+            return f"the server redirects to {self._endpoint.scrub(target)}; give the final address", True
+        return said, status == 402 or error.code == "insufficient_quota"
+
+    def _server_message(self, error: Any) -> str:
+        """Return the server's error message on one short line, without secrets."""
+        body = error.body
+        if isinstance(body, dict) and isinstance(body.get("message"), str):
+            body = body["message"]
+        if not isinstance(body, str):
+            body = json.dumps(body or "")
+        return self._endpoint.scrub(body).strip('"')[:300]
+
+    def _read(self, completion: Any) -> Reply:
+        """Read text and token counts of a completion, whose fields the openai package does not check."""
+        if isinstance(completion, str):  # not JSON
+            said = f"{self._endpoint.url} answers with a web page; check the address, which usually ends in /v1"
+            raise ChatServerError(said)
+        prompt, reply = (
+            _positive(getattr(completion.usage, name, 0)) for name in ("prompt_tokens", "completion_tokens")
         )
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += unpack(chunk)
-        if len(body) > _MAX_BYTES:
-            raise ReplyRefusedError(f"the reply is larger than {_MAX_BYTES // 2**20} MB")
-    if packed is not None:
-        if not packed.eof:
-            raise ReplyRefusedError("the compressed reply is incomplete")
-        del response.headers["content-encoding"]  # else httpx decompresses again
-    http = sys.modules[type(response).__module__]
-    response.stream, response.is_stream_consumed, response.is_closed = http.ByteStream(bytes(body)), False, False
+        try:
+            choice = completion.choices[0]
+            text = choice.message.content
+            refusal, finish = choice.message.refusal, choice.finish_reason
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return Reply(None, "the reply has no message", prompt, reply)
+        if isinstance(text, list):  # of Mistral's models that think
+            text = "".join(str(part.get("text", "")) for part in text if part.get("type") == "text")
+        text = text or refusal or text
+        if finish == "length" and not text:
+            return Reply(None, CUT_OFF, prompt, reply, cut=True)
+        if finish == "content_filter" and not text:
+            return Reply(None, "the server's content filter blocked the reply", prompt, reply)
+        if not isinstance(text, str):
+            return Reply(None, "the reply has no content", prompt, reply)
+        # Half of a surrogate pair cannot be written to any file.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if self._endpoint.key is not None:
+            text = text.replace(self._endpoint.key, "***")
+        return Reply(text, None, prompt, reply, filtered=finish == "content_filter")
 
 
-def _unpacked(packed: Any, chunk: bytes) -> bytes:
-    """Decompress a chunk, to one byte more than the limit at most."""
-    try:
-        data: bytes = packed.decompress(chunk, _MAX_BYTES + 1)
-    except zlib.error:
-        raise ReplyRefusedError("the compressed reply is damaged") from None
-    return data
+def _positive(count: Any) -> int:
+    return max(count, 0) if type(count) is int else 0

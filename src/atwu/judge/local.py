@@ -9,7 +9,7 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.render import without_next_turn
 from atwu.data.schema import Example
-from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
@@ -51,12 +51,7 @@ class LocalChat:
         """Kind, and hashes of the weights and of the tokenizer with its chat template."""
         return self._identity
 
-    def complete(
-        self,
-        requests: Sequence[ChatRequest],
-        on_reply: OnReply,
-        on_failed_attempt: OnFailedAttempt = lambda *attempt: True,
-    ) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
         """Answer all requests in batches, longest first.
 
         A prompt that does not fit the model gets an error; a reply ends at the model's maximum length.

@@ -10,7 +10,6 @@ from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.judge.asker import Asker
-    from atwu.judge.budget import Prices
     from atwu.judge.chat_model import ChatModel
     from atwu.judge.verdicts import Judge
 
@@ -29,40 +28,21 @@ class JudgeOptions:
         None, "Base URL of the server, such as http://localhost:8000/v1. Default: OPENAI_BASE_URL, else the OpenAI API."
     )
     judge_key: str = _judge_option("OPENAI_API_KEY", "Environment variable with the API key of the server.")
-    judge_price: str | None = _judge_option(None, "Price as INPUT,OUTPUT in USD per million tokens, such as 0.25,2.")
-    max_cost: float | None = _judge_option(
-        None,
-        "Maximum cost in USD; no request is sent that could exceed it. Needs --judge-price. Default: no limit.",
-        least=0,
+    max_calls: int | None = _judge_option(
+        None, "Maximum number of calls; the same command continues where it stopped. Default: no limit.", least=0
     )
     judge_concurrency: int = _judge_option(8, "Maximum number of concurrent calls.", least=1)
-    judge_timeout: float = _judge_option(60.0, "Timeout of a call in seconds, until the end of the reply.", least=1)
+    judge_timeout: float = _judge_option(60.0, "Maximum seconds of a call without a byte of the reply.", least=1)
     judge_max_tokens: int | None = _judge_option(
         None,
         "Maximum number of new tokens per reply; reasoning models need thousands. Default: set by each prompt.",
         least=1,
     )
 
-    @property
-    def prices(self) -> Prices | None:
-        from atwu.judge.budget import Prices
-
-        if self.judge_price is None:
-            return None
-        try:
-            given, taken = (float(part) for part in self.judge_price.split(","))
-        except ValueError:
-            raise ValueError(
-                f"--judge-price must be INPUT,OUTPUT in USD per million tokens, got {self.judge_price!r}."
-            ) from None
-        return Prices(given, taken)
-
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedJudgeOptions(JudgeOptions):
-    estimate: bool = _judge_option(
-        False, "Print the number of calls, the tokens and the price, and exit without sending any."
-    )
+    estimate: bool = _judge_option(False, "Print the number of calls and their tokens, and exit without sending any.")
 
 
 def open_judge(options: JudgeOptions) -> Judge:
@@ -77,7 +57,7 @@ def open_judge(options: JudgeOptions) -> Judge:
 
 
 _OF_SERVERS = ("judge_url", "judge_key", "judge_timeout")
-_OF_MODELS = ("judge_price", "max_cost", "judge_max_tokens")
+_OF_MODELS = ("max_calls", "judge_max_tokens")
 
 
 def check_offline(options: JudgeOptions) -> None:
@@ -90,11 +70,11 @@ def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) 
 
     `judge_concurrency` also applies to a served model whose answers are judged.
     """
-    defaults = {each.name: each.default for each in fields(options)}
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
-    if given:
-        need = "it needs" if len(given) == 1 else "they need"
-        raise UsageError(f"--judge {options.judge} does not use {', '.join(given)}; {need} --judge {instead}.")
+    defaults = {option.name: option.default for option in fields(options)}
+    unused = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
+    if unused:
+        need = "it needs" if len(unused) == 1 else "they need"
+        raise UsageError(f"--judge {options.judge} does not use {', '.join(unused)}; {need} --judge {instead}.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
@@ -125,7 +105,10 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
         chat = LocalChat(model)
     # A local model decodes greedily, so a retry gives the same reply.
     attempts = 3 if kind == "openai" else 1
-    budget = Budget(options.max_cost, options.prices)
     return Asker(
-        chat, ReplyCache(default_path()), budget=budget, attempts=attempts, max_tokens=options.judge_max_tokens
+        chat,
+        ReplyCache(default_path()),
+        budget=Budget(options.max_calls),
+        attempts=attempts,
+        max_tokens=options.judge_max_tokens,
     )

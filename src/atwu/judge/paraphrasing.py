@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from atwu.data.schema import Example
 from atwu.judge.asker import Asker, Unscored
-from atwu.judge.budget import CostEstimate, estimate_cost
+from atwu.judge.budget import CallEstimate, estimate_calls
 from atwu.judge.chat_model import PARAPHRASE, SAME_QUESTION, ChatRequest, rubric_request
 from atwu.judge.prompted import json_object, yes_or_no
 from atwu.judge.rules.normalized_words import Word, words_of
@@ -89,14 +89,14 @@ def write_paraphrases(
 
 def estimate_paraphrases(
     rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
-) -> CostEstimate:
-    """Estimate the maximum cost of `write_paraphrases`; nothing is sent.
+) -> CallEstimate:
+    """Estimate the most calls of `write_paraphrases`; nothing is sent.
 
     Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _requests(rows, count)
     stored, missing = asker.stored(requests, _read_paraphrases)
-    total = estimate_cost(missing, asker.budget.prices)
+    total = estimate_calls(missing)
     if not check_meaning:
         return total
     known: list[ChatRequest] = []
@@ -107,7 +107,7 @@ def estimate_paraphrases(
         else:
             known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
     later = [asker.prepared(request, 0) for request in unknown.values()] * _requested(count)
-    total += estimate_cost(later, asker.budget.prices)
+    total += estimate_calls(later)
     return total + asker.estimate(known, _read_same)
 
 
@@ -123,9 +123,9 @@ def problem(row: Example, text: str) -> str | None:
     if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
     # The content words of the labelled parts (without labels: of the whole answer) that are not in the question.
-    given = {word.stem for word in asked}
+    stems = {word.stem for word in asked}
     texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
-    for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in given):
+    for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in stems):
         if not answer.text.isascii():  # scripts without spaces
             revealed = answer.text in "".join(word.text for word in words)
         else:
@@ -190,7 +190,7 @@ def _meaning_request(row: Example, text: str) -> ChatRequest:
 
 def _read_paraphrases(text: str) -> list[str]:
     candidates = json_object(text).get("paraphrases")
-    if not isinstance(candidates, list) or not candidates or not all(isinstance(each, str) for each in candidates):
+    if not isinstance(candidates, list) or not candidates or not all(isinstance(text, str) for text in candidates):
         raise ValueError("no list of texts under the key paraphrases")
     return candidates
 

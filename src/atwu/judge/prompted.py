@@ -1,4 +1,4 @@
-"""Judge with a prompted chat model: rubric and texts as input, one JSON object as output, parsed strictly.
+"""Judge with a prompted chat model: rubric and texts as input, one JSON object as output.
 
 Texts to judge are inserted into the rubric's template once, between tags that they cannot close. Verdicts are read only
 from the model's reply, by `read_verdict`. Its ValueError makes the reply unreadable: `asker.py` asks again, and after the
@@ -7,37 +7,30 @@ last attempt the answer is unscored.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atwu._file_reading import parse_yaml
 from atwu.data.render import without_thoughts
 from atwu.judge.asker import Asker, Unscored
-from atwu.judge.budget import CostEstimate
+from atwu.judge.budget import CallEstimate
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_request
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
-_WRAPPED = re.compile(r"<(\w+)>(.*?)</\1>|\\boxed\{(.*?)\}", re.DOTALL)
-"""A verdict in a tag or a box of LaTeX."""
-_LABEL = re.compile(r"\A\W*(?:(?:my|the|final)\s+)*(?:answer|verdict)\W*(?:is\b)?", re.IGNORECASE)
-"""What a reply without an object may say before YES or NO."""
-_FLAT = re.compile(r"\{[^{}]*\}")
-_PUNCTUATION = string.whitespace + string.punctuation + "“”„‘’"
-_BEGINS = re.compile(r"\W*(yes|no|true|false)\s*[,.:;(–-](?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-"""The verdict of an object, with a reason behind it."""
-_EITHER = re.compile(r"\b(yes|no|true|false)\b", re.IGNORECASE)
-_STRAIGHT = str.maketrans("“”„", '"""')
+_VERDICT = re.compile(
+    r"""
+    \A\W*(yes|no|true|false)\W*(?=\Z|\n|\{)                            # on a line of its own
+    | \bverdict(?:\s+is)?\W{0,12}(yes|no|true|false)\b              # behind its name, as in the rubric's object
+      (?!\ +\w | \W{1,6}(?:or|but)?\W*(?:yes|no)\b)                  # and not the start of a sentence or a choice
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A verdict, as models say it that cannot be held to the schema of the rubric."""
 _WORDS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
-_PAIR = re.compile(r"""(\{\s*)?["']?verdict["']?\s*:\s*["']?(yes|no|true|false)\b""", re.IGNORECASE)
-"""The verdict of an object whose rest cannot be parsed, such as a reason with quotation marks."""
-_SAYS = {True: re.compile(r"\bYES\b|\bYes[.,!:]|\byes,"), False: re.compile(r"\bNO\b|\bNo[.,!:]|\bno,")}
-"""Verdict -> how words around the object of a reply say it; a small "no" alone may belong to any sentence."""
-_CUT_ENDS = ('"}', "}", '": null}', "null}")
-"""What may be missing at the end of a reply that the length limit cut off."""
 _EMPTY = Verdict(False, "empty answer")
 
 
@@ -74,7 +67,7 @@ class PromptedJudge:
         replies = self.asker.ask(list(map(_preference_request, pairs)), read_preference, description="compare")
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
-    def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
+    def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CallEstimate:
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
         preferences = list(map(_preference_request, pairs))
         return self.asker.estimate(correctness, read_verdict) + self.asker.estimate(preferences, read_preference)
@@ -92,33 +85,17 @@ def without_header(text: str) -> str:
 
 
 def read_verdict(text: str) -> Verdict:
-    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or a reply whose first line is the verdict alone."""
-    answer = _WRAPPED.sub(lambda found: found[2] or found[3] or "", _answer(text))
-    first, _, rest = _LABEL.sub("", answer).strip(_PUNCTUATION).partition("\n")
-    bare = _WORDS.get(first.strip(_PUNCTUATION).upper())
-    if bare is not None and not _SAYS[not bare].search(rest):
-        return Verdict(bare, rest.strip())
-    try:
-        reply, around = _object_and_words(text)
-    except ValueError:
-        found = _PAIR.findall(answer.translate(_STRAIGHT))  # (brace, word)
-        if not any(brace for brace, _ in found) or len({word.upper() for _, word in found}) > 1:
-            raise
-        reply, around = {"verdict": found[0][1]}, answer[: answer.find("{")] + answer[answer.rfind("}") + 1 :]
-    reply = _with_verdict(reply)
-    verdict = yes_or_no(reply.get("verdict"))
-    if _SAYS[not verdict].search(around):
-        raise ValueError("the words around the verdict contradict it")
-    return Verdict(verdict, _reason(reply))
+    """Parse `{"verdict": "YES" or "NO", "reason": "..."}`, or any other reply that names one verdict.
 
-
-def _with_verdict(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the one object with a verdict: the reply, or one inside it; names in lower case."""
-    named = {str(name).lower(): value for name, value in reply.items()}
-    if len(named) < len(reply):
-        raise ValueError("a JSON object that says two things")
-    inside = [value for value in named.values() if isinstance(value, dict)]
-    return named if "verdict" in named or len(inside) != 1 else _with_verdict(inside[0])
+    The object may be cut off by the length limit, or have single quotes or words around it; then there is no reason.
+    """
+    named = {_WORDS[(alone or behind).upper()] for alone, behind in _VERDICT.findall(_answer(text))}
+    if len(named) != 1:
+        raise ValueError("the reply does not name one verdict")
+    reason = ""
+    with contextlib.suppress(ValueError):
+        reason = _reason(json_object(text))
+    return Verdict(named.pop(), reason)
 
 
 def read_preference(text: str) -> Preference:
@@ -128,47 +105,25 @@ def read_preference(text: str) -> Preference:
 
 
 def yes_or_no(value: Any) -> bool:
-    """Parse YES, NO, true or false, in any case and with punctuation, or a list of one of these."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    """Parse YES, NO, true or false, in any case and with punctuation."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and (begins := _BEGINS.match(value)) and not _EITHER.search(begins["rest"]):
-        value = begins[1]
-    found = _WORDS.get(value.strip(_PUNCTUATION).upper()) if isinstance(value, str) else None
-    if found is None:
+    word = str(value).strip(string.whitespace + string.punctuation).upper()
+    if word not in _WORDS:
         raise ValueError("the verdict is neither YES nor NO")
-    return found
+    return _WORDS[word]
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse the one JSON object of a reply.
-
-    Thoughts before it, words and code fences around it, special tokens, invalid escapes such as `\\(`, and a text that the
-    length limit cut off are allowed; so are several objects that differ in their reasons only.
-    """
-    return _object_and_words(text)[0]
-
-
-def _object_and_words(text: str) -> tuple[dict[str, Any], str]:
-    """Return the object of a reply, and the words around it."""
-    # Backslashes that JSON does not allow in a string, as in `\(`, are doubled.
-    text = re.sub(r"(?<!\\)((?:\\\\)*)\\(?![\"\\/bfnrtu])", r"\1\\\\", _answer(text))
-    found, words = _objects(text)
-    if not found and (start := text.find("{")) >= 0:
-        if re.search(r'"\s*:\s*-?\d+\.?\d*\s*$', text):
-            raise ValueError("the reply ends within a number")
-        cut = (_objects(text[start:].rstrip() + end) for end in _CUT_ENDS)
-        found, words = next((each for each in cut if each[0]), ([], ""))
-        words += text[:start]
-    if not found:  # single or typographic quotes, words without quotes, a comma too many: valid in YAML
-        text = text.translate(_STRAIGHT)
-        found, words = [parse_yaml(each, what="the reply") for each in _FLAT.findall(text)], _FLAT.sub("", text)
-    if not found:
+    """Parse the JSON object of a reply; thoughts before it, and words and code fences around it, are dropped."""
+    answer = _answer(text)
+    try:
+        value = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError("no JSON object") from None
+    if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    if any({**each, "reason": None} != {**found[0], "reason": None} for each in found[1:]):
-        raise ValueError("several JSON objects that differ")
-    return found[0], words
+    return value
 
 
 def _answer(text: str) -> str:
@@ -179,27 +134,6 @@ def _answer(text: str) -> str:
     return answer
 
 
-def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the JSON objects of a text, and the text without them."""
-    found, words, at = [], "", 0
-    while (start := text.find("{", at)) >= 0:
-        try:
-            value, end = json.JSONDecoder(strict=False, object_pairs_hook=_without_repeats).raw_decode(text, start)
-            found.append(value)
-        except (json.JSONDecodeError, RecursionError):
-            end = start + 1
-        words += text[at:start]
-        at = end
-    return found, words + text[at:]
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if any(found[name] != value for name, value in pairs):
-        raise ValueError("a JSON object that says two things")
-    return found
-
-
 def _rating(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 10:
         raise ValueError("a rating is not a number from 1 to 10")
@@ -207,8 +141,7 @@ def _rating(value: Any) -> float:
 
 
 def _reason(reply: Mapping[str, Any]) -> str:
-    reason = reply.get("reason")
-    return "" if reason is None else str(reason)
+    return str(reply.get("reason") or "")
 
 
 def _correctness_request(claim: Claim) -> ChatRequest | None:

@@ -9,17 +9,19 @@ import torch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
 
+from atwu._names import lookup
 from atwu._options import Option, options_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.data.arrays import FloatArray
-    from atwu.methods.component_inputs import LossInputs, LossTerms, PrecomputeContext, WeightingContext
+    from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, PrecomputeContext, WeightingContext
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
@@ -38,17 +40,27 @@ class Range:
 
     def __post_init__(self) -> None:
         if not self.low <= self.high or (self.log and self.low <= 0):
-            kind = "logarithmic range needs 0 < low <= high" if self.log else "range needs low <= high"
+            kind = "range needs low <= high"
+            if self.log:
+                kind = "logarithmic range needs 0 < low <= high"
             raise ValueError(f"a {kind}, got {self.low} to {self.high}.")
 
     def at(self, share: float) -> float:
         """Map a share in [0, 1] to a number of the range; in integer ranges every integer gets an equal share."""
-        low, high = (self.low - 0.5, self.high + 0.5) if self.integer else (self.low, self.high)
-        return self.clip(low * (high / low) ** share if self.log else low + (high - low) * share)
+        low, high = self.low, self.high
+        if (
+            self.integer
+        ):  # half a step beyond both ends, so that rounding gives the first and the last one their whole share
+            low, high = low - 0.5, high + 0.5
+        if self.log:
+            return self.clip(low * (high / low) ** share)
+        return self.clip(low + (high - low) * share)
 
     def clip(self, value: float) -> float:
         inside = min(max(value, self.low), self.high)
-        return round(inside) if self.integer else float(inside)
+        if self.integer:
+            return round(inside)
+        return float(inside)
 
 
 @dataclass(frozen=True)
@@ -116,30 +128,12 @@ Reduction = Literal["tokens", "selected", "sequences", "row_means"]
 over rows."""
 RowsName = Literal["forget", "retain"]
 
-NEEDS: Mapping[str, str] = {
-    "retain": "retain rows (--retain)",
-    "labels": "labelled tokens: forget_spans in the forget rows, or --forget-words",
-    "scorer": "a token scorer, trained during unlearning (--scorer-..., --configuration)",
-    "original_logps": "log-probabilities of the original model, computed before training",
-    "evidence": "the original model's log-probabilities with other subjects in the rows, computed before training",
-    "reference_logps": "log-probabilities of the original model (--reference)",
-    "reference_distributions": "next-token distributions of the original model (--reference)",
-    "reference_activations": "outputs of one layer of the original model (--reference)",
-    "alternates": "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch",
-    "refusal_answers": "a refusal of the forget questions (--refusal-sentence)",
-    "own_alternates": "column alternate in every forget row (atwu alternates build)",
-    "own_samples": "answers of the model itself to the forget questions, sampled before training or anew in every epoch",
-    "refused_questions": "questions that the model refuses (a list of our own) and its states at their ends",
-    "refusal_rows": "refusals of the forget questions (--refusal-sentence), half of them after the first words of the answer",
-    "prompted_rows": "forget questions behind prompts that only the original model reads (--teacher-prompt, --expert-prompt)",
-    "retain_alternates": "alternate answers of retain rows: column alternate, otherwise a refusal drawn for each row",
-    "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), otherwise trained and cached",
-    "text": "forget rows as text (token ids are not enough)",
-    "retain_text": "retain rows as text (token ids are not enough)",
-    "noun_finder": "a noun finder (--noun-finder: a spaCy model, or simple)",
-    "refusal": "a refusal text as target (--refusal) and the tokenizer",
+ORIGINAL_OUTPUTS = {
+    "logps": "log-probabilities",
+    "distributions": "next-token distributions",
+    "layer": "outputs of one layer",
 }
-"""Possible inputs of a method besides forget rows, with their descriptions."""
+"""What a loss may read of the original model, with a name for people."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, setting))
@@ -148,14 +142,18 @@ class Component:
 
     formula: ClassVar[str] = ""
     """Formula in one line, with the symbols of the hyperparameters."""
-    needs: ClassVar[Sequence[str]] = ()
-    """Inputs besides forget rows: keys of `NEEDS`."""
     reads_head: ClassVar[bool] = False
     """Whether it uses log-probabilities or final hidden states of the model."""
+    reads_retain: ClassVar[bool] = False
+    """Whether it uses retain rows."""
+    reads_labels: ClassVar[bool] = False
+    """Whether it uses labels of the key tokens, which every forget row must then have."""
+    reads_text: ClassVar[Collection[str]] = ()
+    """Sets of rows of which it reads the text, so that token ids are not enough."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        dataclass(frozen=True)(cls)
+        dataclass(frozen=True)(cls)  # in place; frozen, since recipes are compared and stored
 
     def check(self) -> None:
         """Raise an error before anything is loaded if the component cannot work in this environment."""
@@ -163,6 +161,17 @@ class Component:
     def reads_layer(self, layers: int) -> int | None:
         """Return the index of the decoder layer whose output this component reads, or None."""
         return None
+
+    def needs(self) -> list[str]:
+        """Say in words what it needs besides forget rows, for `atwu methods`; a subclass adds to the list."""
+        words = []
+        if self.reads_retain:
+            words.append("retain rows (--retain)")
+        if self.reads_labels:
+            words.append("labelled tokens: forget_spans in the forget rows, or --forget-words")
+        for rows in self.reads_text:
+            words.append(f"{rows} rows as text (token ids are not enough)")
+        return words
 
 
 class TermWeights(Component):
@@ -194,6 +203,19 @@ class FixedWeighting(Weighting):
     """Base class of token weightings that are computed once, before training."""
 
     reads_head = False
+    reads_original: ClassVar[bool] = False
+    """Whether `precompute` reads rows with the original model, or another one."""
+    auxiliary: ClassVar[Mapping[str, RowsName]] = {}
+    """Options that name a further model, with the rows that it is fine-tuned on where none is given."""
+
+    def needs(self) -> list[str]:
+        words = super().needs()
+        if self.auxiliary:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in self.auxiliary)
+            words.append(f"{len(self.auxiliary)} auxiliary models ({flags}), otherwise trained and cached")
+        elif self.reads_original:
+            words.append("log-probabilities of the original model, computed before training")
+        return words
 
     def weights(self, context: WeightingContext) -> Tensor:
         raise ValueError("this weighting is computed once, before training; pass precomputed values as token_weights.")
@@ -211,23 +233,56 @@ class Loss(Component):
     of_logits: ClassVar[bool] = False
     """Whether `from_distributions` takes logits instead of log-probabilities."""
 
+    original: ClassVar[Collection[str]] = ()
+    """Outputs of the original model that every step reads: keys of `ORIGINAL_OUTPUTS`."""
+    reads_alternates: ClassVar[bool] = False
+    """Whether it reads other answers to the questions of its rows, in the batch `alternate` (`retain_alternate`)."""
+    from_column: ClassVar[bool] = False
+    """Whether these are the column `alternate`, or a refusal where a row has none: answers to the question as written."""
+    own_alternates: ClassVar[bool] = False
+    """Whether every row must have the column."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for output in cls.original:
+            lookup("output of the original model", output, ORIGINAL_OUTPUTS)
+
+    def needs(self) -> list[str]:
+        words = super().needs()
+        for output, name in ORIGINAL_OUTPUTS.items():
+            if output in self.original:
+                words.append(f"{name} of the original model (--reference)")
+        if self.own_alternates:
+            words.append("column alternate in every forget row")
+        elif self.from_column:
+            words.append(
+                "alternate answers: column alternate of the rows, otherwise refusals drawn anew in every epoch"
+            )
+        return words
+
+    def other_answers(self, rows: AnswerRows) -> Alternates | None:
+        """Return the other answers of a run, if it `reads_alternates`; None for those that training samples."""
+        return rows.alternates(own=self.own_alternates)
+
     def reference_specs(self, rows: RowsName, layers: int) -> dict[str, ReferenceSpec]:
-        """Return which quantities of the original model each step needs, by set of rows; derived from `needs`."""
-        logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
-        layer = self.reads_layer(layers) if "reference_activations" in self.needs else None
-        if not (logps or states) and layer is None:
+        """Return which quantities of the original model each step needs, by set of rows; derived from `original`."""
+        if not self.original:
             return {}
         from atwu.modeling.reference import ReferenceSpec
 
+        logps, states = "logps" in self.original, "distributions" in self.original
+        layer = self.reads_layer(layers) if "layer" in self.original else None
         specs: dict[str, ReferenceSpec] = {rows: ReferenceSpec(logps=logps, states=states, layer=layer)}
-        return specs | {"alternate": ReferenceSpec(logps=True)} if logps and "alternates" in self.needs else specs
+        if logps and self.reads_alternates:
+            specs["alternate"] = ReferenceSpec(logps=True)
+        return specs
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         """Compute the `distance` of a loss of whole next-token distributions; called with one block of tokens at a time.
 
         Args:
             logps: log-probabilities under the current model, shape (tokens, vocabulary).
-            ref_logps: those under the original model, if the loss needs `reference_distributions`, else None.
+            ref_logps: those under the original model, if `original` has distributions, else None.
             ids: `compared_ids` of these tokens, shape (tokens, k).
 
         Returns:
@@ -252,7 +307,7 @@ class Loss(Component):
 
         return Comparison(
             self.from_distributions,
-            inputs.reference.teacher(rows) if "reference_distributions" in self.needs else None,
+            inputs.reference.teacher(rows) if "distributions" in self.original else None,
             self.compared_ids(batch, inputs),
             slope=None if type(self).slope is Loss.slope else self.slope,
             of_logits=self.of_logits,
@@ -277,6 +332,18 @@ class ForgetLoss(Loss):
         """Return the tokens of the loss mask that a mean over tokens is taken of, same shape; by default all."""
         return mask
 
+    def needs(self) -> list[str]:
+        words = super().needs()
+        if self.teacher_prompts():
+            words.append("forget questions behind prompts that only the original model reads")
+        if self.sampled_readings():
+            words.append(
+                "answers of the model itself to the forget questions, sampled before training or in every epoch"
+            )
+        if self.refused_questions():
+            words.append("questions that the model refuses (a list of our own) and its states at their ends")
+        return words
+
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Return the token ids that the model learns in place of the answer."""
         return ()
@@ -286,9 +353,16 @@ class ForgetLoss(Loss):
         return {}
 
     def sampled_readings(self) -> dict[str, float]:
-        """Return factors by name of rows; an own answer is sampled from the sum of factor times log-probability: once, before
-        training, from several rows, anew in every epoch from one."""
-        return {"forget": 1.0}
+        """Return factors by name of rows, if its other answers are sampled from the model.
+
+        They are drawn from the sum of factor times log-probability: once, before training, from several rows, anew in every
+        epoch from one.
+        """
+        return {}
+
+    def refused_questions(self) -> Sequence[str]:
+        """Return questions that a model refuses, if it reads the direction from the forget questions towards them."""
+        return ()
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor | None:
         """Return the distance at each token, shape (batch, tokens)."""
@@ -323,15 +397,32 @@ class PreserveLoss(Loss):
         raise NotImplementedError
 
 
+class WeightUpdates(Protocol):
+    """The weight of a retain loss that changes during a run; part of checkpoints."""
+
+    multiplier: float
+
+    def update(self, retain: float, epoch: float) -> None:
+        """Change the weight after an optimizer step with this retain loss."""
+
+    def save(self, folder: str) -> None: ...
+
+    def load(self, folder: str) -> None: ...
+
+
 class RetainLoss(Loss):
     """Base class of retain losses."""
 
-    needs: ClassVar[Sequence[str]] = ("retain",)
+    reads_retain = True
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
         raise NotImplementedError
 
     def values_against(self, out: TokenOutputs, alternate: TokenOutputs) -> Tensor:
-        """Compute the same from answers and alternate answers, for a loss that needs `retain_alternates`."""
+        """Compute the same from answers and alternate answers, for a loss that `reads_alternates`."""
         raise NotImplementedError
+
+    def weight_updates(self, start: float) -> WeightUpdates | None:
+        """Return what changes the weight of this loss during a run, from its first value on; None if it is constant."""
+        return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.data.arrays import FloatArray
     from atwu.data.encode import EncodedRow
     from atwu.data.schema import Example
@@ -41,7 +42,7 @@ class LossTerms:
 
     @property
     def reference_logps(self) -> Tensor:
-        """`ref_logps`, for a loss that needs `reference_logps`."""
+        """`ref_logps`, for a loss whose `original` has them."""
         assert self.ref_logps is not None
         return self.ref_logps
 
@@ -100,10 +101,59 @@ class PrecomputeContext:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRows:
+    """Rows to whose questions a loss wants other answers."""
+
+    examples: Sequence[Example]
+    tokenizer: Any
+    what: Literal["forget", "retain"]
+    epochs: int
+    """Passes over the rows with a draw of their own."""
+    seed: int
+    max_length: int
+    system: str | None
+    plain_text: Sequence[int] = ()
+    """Places of texts without a question."""
+
+    def alternates(self, *, own: bool = False, refusal: str | None = None) -> Alternates:
+        """Return the answers of the column `alternate`, drawn refusals where there are none, or one refusal for all rows."""
+        from atwu.data.alternates import alternates, check_alternates
+
+        check_alternates(self.examples, self.what, own=own, refuse=refusal is not None)
+        return alternates(self.examples, refusal=refusal, what=self.what, **self._draws())
+
+    def refusal_rows(self, refusal: str) -> Alternates:
+        """Return rows with a refusal, half of them after the first words of the answer."""
+        from atwu.data.alternates import refusal_rows
+
+        if self.plain_text:
+            raise ValueError(
+                f"{self.what} set, row {self.plain_text[0] + 1}: a plain text row has no question to refuse; use another "
+                "forget loss."
+            )
+        return refusal_rows(self.examples, refusal=refusal, **self._draws())
+
+    def _draws(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "epochs": self.epochs,
+            "seed": self.seed,
+            "max_length": self.max_length,
+            "system": self.system,
+        }
+
+
+def _no_reference() -> Reference:
+    from atwu.modeling.reference import Reference
+
+    return Reference()
+
+
+@dataclass(frozen=True, slots=True)
 class LossInputs:
     """Inputs of a loss besides the rows; per-token tensors are flat, in row-major order of the forget mask."""
 
-    reference: Reference
+    reference: Reference = dataclasses.field(default_factory=_no_reference)
     fixed_weights: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     """Weights computed before training, by name of the weighting, shape (tokens,)."""
     token_weights: Tensor | None = None

@@ -241,17 +241,17 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
     _, base, method, allowed = _PLAIN[kind]
     inputs, numbers = _arguments(function, allowed)
 
-    def compute(self: Any, given: Any, weights: Any = None) -> Any:
-        arguments = {name: weights if name == "weights" else getattr(given, name) for name in inputs}
-        found = function(**arguments, **{name: getattr(self, name) for name in numbers})
-        shape = getattr(found, "shape", None)
-        if shape != given.logps.shape:
-            what = type(found).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
+    def compute(self: Any, context: Any, weights: Any = None) -> Any:
+        arguments = {name: weights if name == "weights" else getattr(context, name) for name in inputs}
+        values = function(**arguments, **{name: getattr(self, name) for name in numbers})
+        shape = getattr(values, "shape", None)
+        if shape != context.logps.shape:
+            what = type(values).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
             raise ValueError(
                 f"{kind} {function.__name__} returned {what}; expected one value per token, a tensor of the shape of logps, "
-                f"{tuple(given.logps.shape)}."
+                f"{tuple(context.logps.shape)}."
             )
-        return found
+        return values
 
     body = {
         name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()
@@ -259,7 +259,7 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
         "__annotations__": dict.fromkeys(numbers, "float"),
         "__module__": function.__module__,
         "formula": (inspect.getdoc(function) or function.__name__).splitlines()[0],
-        "needs": ("reference_logps",) if "ref_logps" in inputs else (),
+        "original": ("logps",) if "ref_logps" in inputs else (),
         method: compute,
     }
     return type(function.__name__, (base,), body)

@@ -5,7 +5,8 @@ The trainers use `micro_batch_loss`; `unlearning_loss` is the same without a tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
+from atwu.methods.component import PreserveLoss, RetainLoss
 from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
 from atwu.methods.losses.reduction import reduced, sequence_mean, token_mean
 from atwu.methods.recipe import Recipe, recipe
@@ -22,11 +24,11 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.reference import Reference, reference_of_batch
+from atwu.modeling.reference import reference_of_batch
 
-Batch = Mapping[str, Tensor] | TokenBatch
 _SMALL = 1e-5
 _LARGEST_RATIO = 1e6
+"""Added to the norm in the denominator, and the limit of the ratio: a term of almost no gradient must not blow up the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +99,14 @@ def micro_batch_loss(
     Raises:
         ValueError: a batch or another input that the recipe needs is missing.
     """
-    counts, inputs = batch_counts or NormalizationCounts(), inputs or LossInputs(Reference())
+    counts = batch_counts or NormalizationCounts()
+    inputs = inputs or LossInputs()
     rows = batches_of(recipe, batches)
-    forget_loss, retain_loss = recipe.forget_component, recipe.retain_component
-    if forget_loss.trained_answer == "alternate":  # train on the alternate answer; from here rows["forget"] holds it
+    forget_loss = recipe.forget_component
+    if forget_loss.trained_answer == "alternate":
+        # From here on the alternate answer takes the place of the forget answer, which such a loss does not read.
         rows["forget"] = rows.pop("alternate")
-    comparisons = {"forget": forget_loss.comparison("forget", rows["forget"], inputs)}
-    preserve_loss = recipe.preserve_component
-    if preserve_loss is not None and comparisons["forget"] is None:
-        comparisons["forget"] = preserve_loss.comparison("forget", rows["forget"], inputs)
-    if retain_loss is not None:
-        comparisons["retain"] = retain_loss.comparison("retain", rows["retain"], inputs)
-    outputs = forward_tokens(
-        model,
-        list(rows.values()),
-        entropy_temperature=recipe.entropy_temperature if inputs.token_weights is None else None,
-        comparisons=[comparisons.get(name) for name in rows],
-        layer=recipe.layer(len(decoder_layers(unwrap(model)))) if recipe.layered else None,
-        stop=not recipe.reads_head,
-        layout=layout,
-    )
-    outs = dict(zip(rows, outputs, strict=True))
+    outs = _forward(model, rows, recipe, inputs, layout)
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), inputs)
     weights, factor = _weights(recipe, out, rows["forget"], scorer, inputs)
@@ -130,76 +119,116 @@ def micro_batch_loss(
         rows=counts.forget_rows,
         selected=counts.selected,
     )
-    weighted, others = recipe.factors.forget_weight * forget_term, list[Tensor]()
-    retain_term = preserve_term = replacement_term = retain_per_row = None
-    if retain_loss is not None:
-        retain, against = outs["retain"], outs.get("retain_alternate")
-        values = (
-            retain_loss.values(retain, inputs.reference)
-            if against is None
-            else retain_loss.values_against(retain, against)
-        )
-        retain_per_row = values.detach() if values.dim() == 1 else (values.detach() * retain.mask).sum(1)
-        retain_term = reduced(
-            values,
-            retain.mask,
-            retain.mask,
-            retain_loss.reduction,
-            tokens=counts.retain_tokens,
-            rows=counts.retain_rows,
-        )
+    weighted_forget = recipe.factors.forget_weight * forget_term
+
+    # Each term that the recipe has is added in this order: a sum of floats depends on it in its last bits.
+    others: list[Tensor] = []
+    retain_term = preserve_term = replacement_term = kept = retain_per_row = None
+    if recipe.retain_component is not None:
+        retain_term, retain_per_row = _retain_term(recipe.retain_component, outs, inputs, counts)
         if forget_loss.balanced and torch.is_grad_enabled():
-            weighted = weighted * _norm_ratio((retain_term, retain), (forget_term, out))
+            weighted_forget = weighted_forget * _norm_ratio((retain_term, outs["retain"]), (forget_term, out))
         others.append(recipe.factors.retain_weight * retain_term)
-    if preserve_loss is not None:
-        forget_weights = weights.detach()
-        largest = forget_weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(forget_weights.dtype).tiny)
-        preserve_term = token_mean(
-            (1 - forget_weights / largest) * preserve_loss.values(out), out.mask, count=counts.forget_tokens
-        )
-        others.append(preserve_loss.preserve_weight * preserve_term)
-    kept = None
+    if recipe.preserve_component is not None:
+        preserve_term = _preserve_term(recipe.preserve_component, out, weights, counts)
+        others.append(recipe.preserve_component.preserve_weight * preserve_term)
     if others:
         kept = sum(others[1:], start=others[0])
-    if (replacement_loss := recipe.replacement_component) is not None:
-        other = outs["alternate"]
-        replacement_term = sequence_mean(replacement_loss.values(other.logps, other.mask), count=counts.forget_rows)
-        others.append(replacement_loss.replacement_weight * replacement_term)
+    if recipe.replacement_component is not None:
+        learned = outs["alternate"]
+        row_losses = recipe.replacement_component.values(learned.logps, learned.mask)
+        replacement_term = sequence_mean(row_losses, count=counts.forget_rows)
+        others.append(recipe.replacement_component.replacement_weight * replacement_term)
     return UnlearningLoss(
-        sum(others, start=weighted),
-        forget_term,
-        retain_term,
-        preserve_term,
-        replacement_term,
-        weights,
-        terms,
-        factor,
-        out,
-        sum(others[1:], start=others[0]) if others else None,
-        kept,
-        retain_per_row,
+        loss=sum(others, start=weighted_forget),
+        forget=forget_term,
+        retain=retain_term,
+        preserve=preserve_term,
+        replacement=replacement_term,
+        token_weights=weights,
+        terms=terms,
+        factor=factor,
+        outputs=out,
+        without_forget=sum(others[1:], start=others[0]) if others else None,
+        kept=kept,
+        retain_per_row=retain_per_row,
     )
+
+
+def _forward(
+    model: nn.Module, rows: Mapping[str, TokenBatch], recipe: Recipe, inputs: LossInputs, layout: LayoutChoice
+) -> dict[str, TokenOutputs]:
+    """Run the model once on all rows of a step, with what its losses compare at each token."""
+    comparisons = {"forget": recipe.forget_component.comparison("forget", rows["forget"], inputs)}
+    if recipe.preserve_component is not None and comparisons["forget"] is None:
+        comparisons["forget"] = recipe.preserve_component.comparison("forget", rows["forget"], inputs)
+    if recipe.retain_component is not None:
+        comparisons["retain"] = recipe.retain_component.comparison("retain", rows["retain"], inputs)
+    layer = None
+    if recipe.layered:
+        layer = recipe.layer(len(decoder_layers(unwrap(model))))
+    outputs = forward_tokens(
+        model,
+        list(rows.values()),
+        # Given weights replace those of a weighting, so its entropy would be computed for nothing.
+        entropy_temperature=recipe.entropy_temperature if inputs.token_weights is None else None,
+        comparisons=[comparisons.get(name) for name in rows],
+        layer=layer,
+        stop=not recipe.reads_head,
+        layout=layout,
+    )
+    return dict(zip(rows, outputs, strict=True))
+
+
+def _retain_term(
+    loss: RetainLoss, outs: Mapping[str, TokenOutputs], inputs: LossInputs, counts: NormalizationCounts
+) -> tuple[Tensor, Tensor]:
+    """Return the retain loss, a scalar, and its sum over the tokens of each row without gradient, shape (rows,)."""
+    retain = outs["retain"]
+    if loss.reads_alternates:
+        values = loss.values_against(retain, outs["retain_alternate"])
+    else:
+        values = loss.values(retain, inputs.reference)
+    if values.dim() == 1:
+        per_row = values.detach()
+    else:
+        per_row = (values.detach() * retain.mask).sum(1)
+    term = reduced(
+        values, retain.mask, retain.mask, loss.reduction, tokens=counts.retain_tokens, rows=counts.retain_rows
+    )
+    return term, per_row
+
+
+def _preserve_term(loss: PreserveLoss, out: TokenOutputs, weights: Tensor, counts: NormalizationCounts) -> Tensor:
+    """Return the preserve loss, a scalar: each forget token has the complement of its weight (`PreserveLoss`)."""
+    weights = weights.detach()
+    # A row whose weights are all 0 is kept whole; tiny instead of 0 avoids 0 / 0.
+    largest = weights.amax(dim=1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    return token_mean((1 - weights / largest) * loss.values(out), out.mask, count=counts.forget_tokens)
 
 
 def _norm_ratio(*terms: tuple[Tensor, TokenOutputs]) -> Tensor:
     """Norm of the first term's gradient in the logits over that of the second; 1 where a term is almost 0."""
     norms = []
     for term, out in terms:
+        # By the chain rule: the gradient in the logits of a token is that in its distance times the distance's own, whose
+        # squared norm the forward pass has computed block by block (`slope`). No (tokens x vocabulary) tensor is kept.
         assert out.distance is not None
         assert out.slope is not None
         (share,) = torch.autograd.grad(term, out.distance, retain_graph=True)
         norms.append((share.square() * out.slope).sum().sqrt())
     ratio = (norms[0] / (norms[1] + _SMALL)).clamp(max=_LARGEST_RATIO)
-    return torch.where(torch.stack([term.detach() for term, _ in terms]).min() > _SMALL, ratio, torch.ones_like(ratio))
+    smaller_term = torch.stack([term.detach() for term, _ in terms]).min()
+    return torch.where(smaller_term > _SMALL, ratio, torch.ones_like(ratio))
 
 
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:
     required = {"forget": "forget rows"}
     if recipe.retain_component is not None:
         required["retain"] = "a retain batch; pass one or set retain_loss='none'"
-    if {"alternates", "refusal_answers", "refusal_rows", "own_samples"} & set(recipe.needs):
+    if recipe.answering is not None:
         required["alternate"] = "alternate answers to the forget prompts"
-    if "retain_alternates" in recipe.needs:
+    if recipe.retain_component is not None and recipe.retain_component.reads_alternates:
         required["retain_alternate"] = "alternate answers to the retain prompts"
     for name, what in required.items():
         if batches.get(name) is None:
@@ -210,7 +239,7 @@ def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBat
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, inputs: LossInputs) -> LossTerms:
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
-    if "reference_logps" in loss.needs:
+    if "logps" in loss.original:
         if "forget" not in reference.logps:
             raise ValueError(
                 f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
@@ -219,14 +248,17 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     if alternate is not None and "alternate" in reference.logps:
         ratio = alternate.logps - alternate.to_grid(reference.logps["alternate"].to(alternate.logps))
         preferred = ratio.sum(dim=1)
+    alternate_logps = alternate_mask = None
+    if alternate is not None:
+        alternate_logps, alternate_mask = alternate.logps, alternate.mask
     return LossTerms(
-        out.logps,
-        out.mask,
-        ref_logps,
-        preferred,
-        None if alternate is None else alternate.logps,
-        None if alternate is None else alternate.mask,
-        loss.distance(out, inputs),
+        logps=out.logps,
+        mask=out.mask,
+        ref_logps=ref_logps,
+        preferred=preferred,
+        alternate_logps=alternate_logps,
+        alternate_mask=alternate_mask,
+        distance=loss.distance(out, inputs),
         learned=recipe.scores is not None,
     )
 
@@ -243,127 +275,89 @@ def _weights(
             raise ValueError(
                 f"token_weights must have the shape of the labels {tuple(shape)}, got {tuple(inputs.token_weights.shape)}."
             )
+        # Per-token tensors are shifted: the first token has no prediction, so no weight either.
         return inputs.token_weights[:, 1:].to(out.logps) * out.mask, None
-    if recipe.weighting in fixed:
+    if recipe.weighting in fixed:  # one weighting, or two that were both combined before training
         return out.to_grid(fixed[recipe.weighting].to(out.logps)), None
-    scores = None if scorer is None else scorer(out.hidden(scorer.hidden_position), inputs.score_offset)
+    scores = None
+    if scorer is not None:
+        scores = scorer(out.hidden(scorer.hidden_position), inputs.score_offset)
     context = WeightingContext(out, forget, scores)
-    weightings = [
-        out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighting.weights(context) * out.mask
-        for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
-    ]
+    weights = []
+    for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True):
+        if name in fixed:
+            weights.append(out.to_grid(fixed[name].to(out.logps)))
+        else:
+            weights.append(weighting.weights(context) * out.mask)
     if recipe.combination is None:
-        return weightings[0], None
+        return weights[0], None
+    # A scorer step computes new scores for the same tokens and multiplies them by the weights of the other weighting.
     learned = [isinstance(weighting, LearnedScores) for weighting in recipe.weighting_components]
-    factor = weightings[1 - learned.index(True)] if any(learned) else None
-    return combined(weightings[0], weightings[1], out.mask, how=recipe.combination), factor
+    factor = weights[1 - learned.index(True)] if any(learned) else None
+    return combined(weights[0], weights[1], out.mask, how=recipe.combination), factor
 
 
 def unlearning_loss(
     model: nn.Module,
-    forget: Batch,
-    retain: Batch | None = None,
-    *,
+    rows: Mapping[str, Any],
     method: str,
+    *,
     reference: nn.Module | None = None,
     scorer: TokenScorer | None = None,
-    score_offset: Tensor | None = None,
-    token_weights: Tensor | None = None,
-    alternate: Batch | None = None,
-    retain_alternate: Batch | None = None,
-    prompted: Batch | None = None,
-    expert: Batch | None = None,
-    novice: Batch | None = None,
-    refusal_ids: Sequence[int] = (),
-    refusal_direction: Tensor | None = None,
-    weighting: str | Callable[..., Any] | None = None,
-    forget_loss: str | Callable[..., Any] | None = None,
-    retain_loss: str | None = None,
-    preserve: str | None = None,
-    replacement: str | None = None,
-    configuration: str = "ours",
+    inputs: LossInputs | None = None,
     layout: LayoutChoice = "auto",
     **options: Any,
 ) -> UnlearningLoss:
-    """Compute any method's loss on one forget batch and one retain batch.
+    """Compute any method's loss on one batch, without a trainer.
 
     Args:
         model: the causal language model being unlearned.
-        forget: `input_ids`, `attention_mask`, `labels` of shape (batch, length), labels -100 on uncounted tokens; also
-            `token_labels` (1 on labelled tokens) for the weighting `labels`.
-        retain: the same for retain rows; required unless the method has no retain loss.
+        rows: batches by name, as `collate_pairs` makes them; other keys are ignored. Each has `input_ids`, `attention_mask` and
+            `labels` of shape (batch, length), labels -100 on uncounted tokens. `forget` may have `token_labels` (1 on labelled
+            tokens) for the weighting `labels`. `retain` is required unless the method has no retain loss. Some methods read
+            `alternate` (preferred answers to the forget prompts), `retain_alternate` (refusals of the retain prompts), and the
+            forget answers behind the prompt of a teacher: `prompted`, or `expert` and `novice` (ELM).
         method: a name listed by `atwu methods`.
         reference: the original model, for methods that need it; on the same device, not changed.
         scorer: for learned weights; None gives every token the score 1/2.
-        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, concatenated,
-            shape (counted tokens,).
-        token_weights: weights in [0, 1] that replace the method's own, shape (batch, length), not shifted; required for
-            weightings that are computed before training (except `labels`, which come from the batch).
-        alternate: preferred answers to the forget prompts, for methods that use them.
-        retain_alternate: refusals of the retain prompts, for methods that use them.
-        prompted: forget answers behind the prompt of a teacher, for methods that use them; with the counted tokens of `forget`.
-        expert: the same behind the prompt that announces an expert (ELM).
-        novice: the same behind the prompt that announces a novice.
-        refusal_ids: token ids of JensUn's refusal.
-        refusal_direction: LUNAR's direction towards refused questions, shape (hidden,).
-        weighting: replace the method's token weighting, by name or by a function.
-        forget_loss: replace its forget loss, by name or by a function.
-        retain_loss: replace its retain loss.
-        preserve: keep the answer tokens that the weighting spares: kl, nll or none.
-        replacement: learn the other answers in `alternate`: refusal, alternative or none.
-        configuration: sets options that are not given: ours, authors or paper.
+        inputs: what a trainer computes before training, except the outputs of the reference. `token_weights` are required for
+            weightings that are computed before training, except `labels`.
         layout: see `forward_tokens`.
-        options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
+        options: components (`weighting`, `retain_loss`, ...) and options of components (`beta`, ...) instead of the method's
+            own; see `recipe`.
 
     Raises:
         ValueError: unknown names, hyperparameters that the method does not have, missing inputs or wrong shapes.
     """
-    decided = recipe(
-        method,
-        weighting=weighting,
-        forget_loss=forget_loss,
-        retain_loss=retain_loss,
-        preserve=preserve,
-        replacement=replacement,
-        configuration=configuration,
-        **options,
-    )
-    given = {"forget": forget, "retain": retain, "alternate": alternate, "retain_alternate": retain_alternate}
-    rows = batches_of(decided, given)
-    rows |= {name: _everywhere(rows[name], appends=appends) for name, appends in decided.all_positions.items()}
-    if token_weights is not None and decided.all_positions.get("forget"):
-        token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
+    decided = recipe(method, **options)
+    inputs = inputs or LossInputs()
+    batches = batches_of(decided, rows)
+    for name, appends in decided.all_positions.items():
+        batches[name] = _everywhere(batches[name], appends=appends)
+    if inputs.token_weights is not None and decided.all_positions.get("forget"):
+        longer = nn.functional.pad(inputs.token_weights, (0, 1), value=1.0)
+        inputs = dataclasses.replace(inputs, token_weights=longer)
     specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
-    if specs and reference is None:
-        raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
-    behind = {"forget": ("prompted", prompted), "expert": ("expert", expert), "novice": ("novice", novice)}
-    prompts = decided.forget_component.teacher_prompts()
-    read = rows | {name: _behind(*behind[name], rows["forget"]) for name in prompts}
-    references = Reference()
-    if reference is not None and specs:
-        references = reference_of_batch(reference, read, specs, layout=layout)
-    return micro_batch_loss(
-        model,
-        rows,
-        decided,
-        scorer=scorer,
-        inputs=LossInputs(
-            references,
-            token_weights=token_weights,
-            score_offset=score_offset,
-            refusal_ids=tuple(refusal_ids),
-            refusal_direction=refusal_direction,
-        ),
-        layout=layout,
-    )
+    if specs:
+        if reference is None:
+            raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
+        prompted = {
+            name: _behind(rows, "prompted" if name == "forget" else name, batches["forget"])
+            for name in decided.forget_component.teacher_prompts()
+        }
+        outputs = reference_of_batch(reference, batches | prompted, specs, layout=layout)
+        inputs = dataclasses.replace(inputs, reference=outputs)
+    return micro_batch_loss(model, batches, decided, scorer=scorer, inputs=inputs, layout=layout)
 
 
-def _behind(name: str, prompted: Batch | None, forget: TokenBatch) -> TokenBatch:
-    """Return the forget answers behind a prompt, given as the argument `name`."""
-    if prompted is None:
+def _behind(rows: Mapping[str, Any], name: str, forget: TokenBatch) -> TokenBatch:
+    """Return the batch of forget answers behind a prompt."""
+    if rows.get(name) is None:
         raise ValueError(f"the teacher of this method reads a prompt; pass its forget rows as {name}.")
-    batch = TokenBatch.of(prompted, name=name)
-    counted, expected = (each.labels[:, 1:][each.mask] for each in (batch, forget))
+    batch = TokenBatch.of(rows[name], name=name)
+    counted = batch.labels[:, 1:][batch.mask]
+    expected = forget.labels[:, 1:][forget.mask]
+    # Distances compare the two token by token, in this order.
     if not torch.equal(counted, expected):
         raise ValueError(f"{name} and forget have different answers; both need the same labels in the same order.")
     return batch

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from atwu._names import lookup
 from atwu.methods.component import (
-    NEEDS,
     Component,
     ComponentOption,
     FixedWeighting,
@@ -18,6 +17,7 @@ from atwu.methods.component import (
     Loss,
     PreserveLoss,
     RetainLoss,
+    RowsName,
     TermWeights,
     Weighting,
     options_of_component,
@@ -32,7 +32,7 @@ from atwu.methods.component_registry import (
     load_plugins,
     named_component,
 )
-from atwu.methods.losses.first_token import FirstTokenJS, ReplacementLoss
+from atwu.methods.losses.first_token import ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 
@@ -81,12 +81,19 @@ class Recipe:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (
-            self.factors,
-            *self.weighting_components,
-            self.forget_component,
-            *filter(None, [self.retain_component, self.preserve_component, self.replacement_component]),
-        )
+        return (self.factors, *(component for _, component in self.named_components))
+
+    @property
+    def named_components(self) -> tuple[tuple[str, Component], ...]:
+        """Weightings and losses, with what errors call each."""
+        named: list[tuple[str, Component | None]] = [
+            *((f"weighting {self.weighting!r}", weighting) for weighting in self.weighting_components),
+            (f"forget loss {self.forget_loss!r}", self.forget_component),
+            (f"retain loss {self.retain_loss!r}", self.retain_component),
+            (f"preserve {self.preserve!r}", self.preserve_component),
+            (f"replacement {self.replacement!r}", self.replacement_component),
+        ]
+        return tuple((name, component) for name, component in named if component is not None)
 
     @property
     def options(self) -> dict[str, ComponentOption]:
@@ -144,9 +151,51 @@ class Recipe:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Inputs besides forget rows: keys of `NEEDS`."""
-        needed = {need for component in self.components for need in component.needs}
-        return tuple(need for need in NEEDS if need in needed)
+        """What the method needs besides forget rows, in words and each once."""
+        return tuple(dict.fromkeys(words for component in self.components for words in component.needs()))
+
+    @property
+    def reads_retain(self) -> bool:
+        return any(component.reads_retain for component in self.components)
+
+    @property
+    def reads_labels(self) -> bool:
+        return any(component.reads_labels for component in self.components)
+
+    @property
+    def original(self) -> frozenset[str]:
+        """What the losses read of the original model in every step."""
+        losses = (component for component in self.components if isinstance(component, Loss))
+        return frozenset(output for loss in losses for output in loss.original)
+
+    @property
+    def auxiliary(self) -> dict[str, RowsName]:
+        """Options that name further models, with the rows that each is fine-tuned on where none is given."""
+        fixed = (weighting for weighting in self.weighting_components if isinstance(weighting, FixedWeighting))
+        return {option: rows for weighting in fixed for option, rows in weighting.auxiliary.items()}
+
+    @property
+    def reads_original(self) -> bool:
+        """Whether a weighting reads rows with the original model before training."""
+        fixed = (weighting for weighting in self.weighting_components if isinstance(weighting, FixedWeighting))
+        return any(weighting.reads_original for weighting in fixed)
+
+    @property
+    def answering(self) -> ForgetLoss | ReplacementLoss | None:
+        """The loss that reads other answers to the forget questions, or None."""
+        losses = (self.forget_component, self.replacement_component)
+        return next((loss for loss in losses if loss is not None and loss.reads_alternates), None)
+
+    @property
+    def prefers_as_written(self) -> bool:
+        """Whether a loss reads answers that belong to each question as it is written."""
+        losses = (self.answering, self.retain_component)
+        return any(loss is not None and loss.from_column for loss in losses)
+
+    @property
+    def changes_questions(self) -> bool:
+        """Whether it reads the question of each forget row, so that no row may be a text without one."""
+        return bool(self.forget_component.teacher_prompts() or self.forget_component.refused_questions())
 
     @property
     def all_positions(self) -> dict[str, bool]:
@@ -159,11 +208,7 @@ class Recipe:
         if not self.forget_component.all_positions:
             return {}
         sets = {"forget": self.forget_component.reads_head}
-        compares = self.retain_component is not None and not {
-            "reference_distributions",
-            "reference_activations",
-        }.isdisjoint(self.retain_component.needs)
-        if compares and self.retain_component is not None:
+        if self.retain_component is not None and {"distributions", "layer"} & set(self.retain_component.original):
             sets["retain"] = self.retain_component.reads_head
         return sets
 
@@ -185,13 +230,12 @@ class Recipe:
         Raises:
             ValueError: the user set a layer that the model does not have.
         """
-        read = next(
-            (layer for component in self.components if (layer := component.reads_layer(layers)) is not None), None
-        )
-        if read is not None and "layer" in self.user_options and self.values["layer"] >= layers:
+        indices = [component.reads_layer(layers) for component in self.components]
+        layer = next((index for index in indices if index is not None), None)
+        if layer is not None and "layer" in self.user_options and self.values["layer"] >= layers:
             requested = int(self.values["layer"])
             raise ValueError(f"layer must be between 0 and {layers - 1} for this model, got {requested}.")
-        return read
+        return layer
 
     @property
     def layered(self) -> bool:
@@ -243,6 +287,7 @@ def recipe(
     """
     load_plugins()
     row = METHODS.find(method)
+    # Names, so that the record of a run can say them; a function is registered under its own.
     chosen = (
         named_component("weighting", weighting or row.weighting),
         named_component("forget loss", forget_loss or row.forget_loss),
@@ -264,28 +309,35 @@ def recipe(
         *filter(None, [retain_class, preserve_class, replacement_class]),
     ]
     taken = _taken(classes, learned=LearnedScores in weighting_classes, retained=retain_class is not None)
-    given = {name: value for name, value in options.items() if value is not None}
-    _check_given(given, taken, f"method {method!r} ({' x '.join(chosen)})")
-    start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
+    chosen_options = {name: value for name, value in options.items() if value is not None}
+    _check_given(chosen_options, taken, f"method {method!r} ({' x '.join(chosen)})")
+    # Later entries win: what the user sets, then the method's published values, then those of the configuration.
+    start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **chosen_options}
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
-    name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
-    name += (f" + preserve {preserve}" if preserve_class else "") + (f" + {replacement}" if replacement_class else "")
-    made = Recipe(
+    name = method
+    if changed:
+        shown = chosen[:2] if chosen[2] == "nll" else chosen  # nll is what most methods have
+        name = " x ".join(shown)
+    if preserve_class is not None:
+        name += f" + preserve {preserve}"
+    if replacement_class is not None:
+        name += f" + {replacement}"
+    decided = Recipe(
         name,
         *chosen,
         factors=_make(TermWeights, values),
-        weighting_components=tuple(_make(each, values) for each in weighting_classes),
+        weighting_components=tuple(_make(weighting_class, values) for weighting_class in weighting_classes),
         forget_component=_make(forget_class, values),
         retain_component=None if retain_class is None else _make(retain_class, values),
         preserve=preserve,
         preserve_component=None if preserve_class is None else _make(preserve_class, values),
         replacement=replacement,
         replacement_component=None if replacement_class is None else _make(replacement_class, values),
-        user_options=frozenset(given) & frozenset(taken),
+        user_options=frozenset(chosen_options) & frozenset(taken),
     )
-    _check_combination(made)
-    return made
+    _check_combination(decided)
+    return decided
 
 
 def register_method(name: str, method: Method) -> None:
@@ -298,6 +350,7 @@ def register_method(name: str, method: Method) -> None:
         raise ValueError(f"a method must be an atwu.Method, got {type(method).__name__}.")
     METHODS.add(name, method)
     try:
+        # Resolving it once finds unknown components and numbers now, not in somebody's run.
         recipe(name, **dict[str, Any](method.defaults))
     except BaseException:
         del METHODS[name]
@@ -316,16 +369,16 @@ def _taken(
     return taken
 
 
-def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOption]], who: str) -> None:
+def _check_given(chosen_options: Mapping[str, Any], taken: Mapping[str, list[ComponentOption]], who: str) -> None:
     known = component_options()
-    for name, value in given.items():
+    for name, value in chosen_options.items():
         if name in taken:
             for option in taken[name]:
                 option.value(value)
             continue
         option = lookup("option", name, known)
         if option.number:
-            numbers = [each for each, (first, *_) in taken.items() if first.number]
+            numbers = [known_name for known_name, declared in taken.items() if declared[0].number]
             raise ValueError(f"{who} has no hyperparameter {name!r}; it has {', '.join(numbers)}.")
         if option.strict and value != option.default:
             raise ValueError(f"{name} requires a method with learned weights; {who} has none.")
@@ -336,51 +389,53 @@ def _make(component: type[P], values: Mapping[str, Any]) -> P:
     return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
 
 
-def _check_combination(made: Recipe) -> None:
-    forget, preserve = made.forget_component, made.preserve_component
-    learned = sum(isinstance(weighting, LearnedScores) for weighting in made.weighting_components)
+def _check_combination(decided: Recipe) -> None:
+    forget, preserve = decided.forget_component, decided.preserve_component
+    learned = sum(isinstance(weighting, LearnedScores) for weighting in decided.weighting_components)
     if learned == 2:
-        raise ValueError(f"a run has one scorer, but weighting {made.weighting!r} names it twice.")
-    if made.combination == "mean_of_ranks" and learned:
+        raise ValueError(f"a run has one scorer, but weighting {decided.weighting!r} names it twice.")
+    if decided.combination == "mean_of_ranks" and learned:
         raise ValueError(
-            f"weighting {made.weighting!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
+            f"weighting {decided.weighting!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
         )
     if forget.reduction == "selected" and not all(
-        isinstance(each, FixedWeighting) for each in made.weighting_components
+        isinstance(weighting, FixedWeighting) for weighting in decided.weighting_components
     ):
         raise ValueError(
-            f"forget loss {made.forget_loss!r} averages over a fixed selection of tokens, but weighting "
-            f"{made.weighting!r} selects none; use a precomputed weighting."
+            f"forget loss {decided.forget_loss!r} averages over a fixed selection of tokens, but weighting "
+            f"{decided.weighting!r} selects none; use a precomputed weighting."
         )
-    if forget.trained_answer == "alternate" and made.weighting != "uniform":
+    if forget.trained_answer == "alternate" and decided.weighting != "uniform":
         raise ValueError(
-            f"forget loss {made.forget_loss!r} trains on alternate answers, which weighting {made.weighting!r} does not "
+            f"forget loss {decided.forget_loss!r} trains on alternate answers, which weighting {decided.weighting!r} does not "
             "weight; use uniform."
         )
-    if forget.balanced and not isinstance(made.retain_component, FirstTokenJS | None):
+    retain = decided.retain_component
+    if forget.balanced and retain is not None and type(retain).slope is Loss.slope:
         raise ValueError(
-            f"forget loss {made.forget_loss!r} compares gradients with retain loss js_first; got {made.retain_loss!r}."
+            f"forget loss {decided.forget_loss!r} compares gradients with retain loss js_first; got {decided.retain_loss!r}."
         )
-    if preserve is not None and made.weighting == "uniform":
+    if preserve is not None and decided.weighting == "uniform":
         raise ValueError(
             "preserve needs a token weighting: 'uniform' gives every token weight 1 and spares none; set weighting, "
             "such as rare_nouns or scorer."
         )
     if preserve is not None and (forget.trained_answer == "alternate" or not forget.reads_head):
         raise ValueError(
-            f"preserve reads the tokens of the forget answers, but forget loss {made.forget_loss!r} does not."
+            f"preserve reads the tokens of the forget answers, but forget loss {decided.forget_loss!r} does not."
         )
     compares = type(forget).from_distributions is not Loss.from_distributions
-    if preserve is not None and compares and "reference_distributions" in preserve.needs:
+    if preserve is not None and compares and "distributions" in preserve.original:
         raise ValueError(
-            f"forget loss {made.forget_loss!r} compares distributions on forget rows itself; use preserve='nll', or "
+            f"forget loss {decided.forget_loss!r} compares distributions on forget rows itself; use preserve='nll', or "
             "another forget loss such as satga."
         )
-    own_answers = {"alternates", "refusal_rows", "own_samples"} & set(forget.needs)
-    if made.replacement_component is not None and own_answers:
-        raise ValueError(f"forget loss {made.forget_loss!r} has other answers of its own; use it without replacement.")
-    if made.all_positions and "labels" in made.needs:
+    if decided.replacement_component is not None and forget.reads_alternates:
         raise ValueError(
-            f"{made.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
+            f"forget loss {decided.forget_loss!r} has other answers of its own; use it without replacement."
+        )
+    if decided.all_positions and decided.reads_labels:
+        raise ValueError(
+            f"{decided.name!r} counts every position, but forget_spans label answers only; use a weighting without labels "
             "(jensun: or set legacy=False)."
         )

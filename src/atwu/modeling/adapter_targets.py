@@ -43,7 +43,9 @@ class Weight:
 
     @property
     def parameter_name(self) -> str:
-        return self.name if self.name.endswith(f".{self.parameter}") else f"{self.name}.{self.parameter}"
+        if self.name.endswith(f".{self.parameter}"):
+            return self.name
+        return f"{self.name}.{self.parameter}"
 
     @property
     def opt_in(self) -> bool:
@@ -53,16 +55,16 @@ class Weight:
 
 def adaptable_weights(model: nn.Module) -> list[Weight]:
     """Return all linear layers and stacked experts of a model."""
-    found = []
+    weights = []
     for name, module in model.named_modules():
         if _is_linear(module):
-            found.append(Weight(name, module, "weight"))
+            weights.append(Weight(name, module, "weight"))
             continue
         for parameter, weight in module.named_parameters(recurse=False):
             called = f"{name}.{parameter} {type(module).__name__}".lower()
             if weight.ndim >= 2 and "expert" in called and "router" not in called and "bias" not in parameter:
-                found.append(Weight(name if parameter == "weight" else f"{name}.{parameter}", module, parameter))
-    return found
+                weights.append(Weight(name if parameter == "weight" else f"{name}.{parameter}", module, parameter))
+    return weights
 
 
 def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequence[int] | None) -> list[Weight]:
@@ -76,23 +78,25 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     blocks = block_list(model)
     prefixes = _starts(model)
     if targets is None:
-        inside = [each for each in every if each.name.startswith(prefixes)]
-        groups = {"any linear layer": [each for each in inside if not each.opt_in and each.name not in ineffective]}
+        inside = [weight for weight in every if weight.name.startswith(prefixes)]
+        groups = {
+            "any linear layer": [weight for weight in inside if not weight.opt_in and weight.name not in ineffective]
+        }
         if not groups["any linear layer"]:
             raise ValueError(f"found no linear layers of a decoder in {type(model).__name__}; set lora_targets.")
     else:
         groups = {
             f"{target!r}": [
-                each
-                for each in every
-                if f".{each.name}".endswith(f".{target}")
-                and (not each.opt_in or not OPT_IN.isdisjoint(target.split(".")))
+                weight
+                for weight in every
+                if f".{weight.name}".endswith(f".{target}")
+                and (not weight.opt_in or not OPT_IN.isdisjoint(target.split(".")))
             ]
             for target in targets
         }
     for target, weights in groups.items():
         if not weights:
-            have = sorted({each.name.rpartition(".")[2] for each in every})
+            have = sorted({weight.name.rpartition(".")[2] for weight in every})
             hint = did_you_mean(target.strip("'"), have, shown=str)
             raise ValueError(f"no linear layer is named {target}; this model has {', '.join(have)}.{hint}")
     if layers is not None:
@@ -101,33 +105,39 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
             raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
         layer_prefixes = tuple(f"{prefixes[0]}{index}." for index in layers)
         for target, weights in groups.items():
-            groups[target] = [each for each in weights if each.name.startswith(layer_prefixes)]
+            groups[target] = [weight for weight in weights if weight.name.startswith(layer_prefixes)]
             if not groups[target]:
                 raise ValueError(
                     f"{target} occurs in none of the LoRA layers {layers}; remove the target or the layers."
                 )
-    selected = {each.name for weights in groups.values() for each in weights}
+    selected = {weight.name for weights in groups.values() for weight in weights}
     for name in sorted(selected & ineffective.keys()):
         raise ValueError(
             f"an adapter on {name} would have no effect: {ineffective[name]}. Remove it from lora_targets."
         )
-    return [each for each in every if each.name in selected]
+    return [weight for weight in every if weight.name in selected]
 
 
 def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float) -> tuple[list[str], list[str]]:
     """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights."""
-    rewritten = {leaf for leaf in {each.name.rpartition(".")[2] for each in weights} if _peft_rewrites(model, leaf)}
+    rewritten = {leaf for leaf in {weight.name.rpartition(".")[2] for weight in weights} if _peft_rewrites(model, leaf)}
     modules: list[Weight] = []
     parameters: list[Weight] = []
-    for each in weights:
-        plain = not each.stacked and each.name.rpartition(".")[2] not in rewritten and _multiplies_only(each.owner)
-        (modules if plain else parameters).append(each)
-    quantized = [each for each in parameters if not each.owner.get_parameter(each.parameter).is_floating_point()]
+    for weight in weights:
+        plain = (
+            not weight.stacked and weight.name.rpartition(".")[2] not in rewritten and _multiplies_only(weight.owner)
+        )
+        (modules if plain else parameters).append(weight)
+    quantized = [
+        weight for weight in parameters if not weight.owner.get_parameter(weight.parameter).is_floating_point()
+    ]
     if quantized:
         raise ValueError(
             f"peft cannot adapt {weight_kinds(quantized)} if they are quantized; choose other layers with lora_targets."
         )
-    if not_3d := [each for each in parameters if each.stacked and each.owner.get_parameter(each.parameter).ndim != 3]:
+    if not_3d := [
+        weight for weight in parameters if weight.stacked and weight.owner.get_parameter(weight.parameter).ndim != 3
+    ]:
         raise ValueError(
             f"peft cannot adapt the experts {weight_kinds(not_3d)} of {type(model).__name__}: they are not three-dimensional. "
             "Choose other layers with lora_targets."
@@ -137,12 +147,12 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
             f"lora_dropout is not supported on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or "
             "choose other layers with lora_targets."
         )
-    return [each.name for each in modules], [each.parameter_name for each in parameters]
+    return [weight.name for weight in modules], [weight.parameter_name for weight in parameters]
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
     """Check that peft adapted exactly the selected weights."""
-    expected, actual = {each.parameter_name for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
+    expected, actual = {weight.parameter_name for weight in weights}, set(adapters_by_weight(adapted.get_base_model()))
     differences = (
         ("does not adapt", expected - actual),
         ("also adapts", actual - expected),
@@ -160,13 +170,15 @@ def not_adapted(adapted: Any) -> str:
     """List the kinds of linear layers and experts of the decoder without adapter, for display; empty if all have one."""
     base = adapted.get_base_model()
     have, inside = set(adapters_by_weight(base)), _starts(base)
-    left = [each for each in adaptable_weights(base) if each.name.startswith(inside) and ".lora_" not in each.name]
-    return weight_kinds([each for each in left if without_wrappers(each.parameter_name) not in have])
+    left = [
+        weight for weight in adaptable_weights(base) if weight.name.startswith(inside) and ".lora_" not in weight.name
+    ]
+    return weight_kinds([weight for weight in left if without_wrappers(weight.parameter_name) not in have])
 
 
 def weight_kinds(weights: Sequence[Weight]) -> str:
     """Return the names without layer numbers."""
-    return _short(without_wrappers(each.name) for each in weights)
+    return _short(without_wrappers(weight.name) for weight in weights)
 
 
 def _short(names: Any) -> str:
@@ -195,13 +207,13 @@ def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
         for weight in module.parameters(recurse=False)
     )
     uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
-    found = {}
-    for each in every:
-        if holders[id(getattr(each.owner, each.parameter))] > 1 or uses[id(each.owner)] > 1:
-            found[each.name] = "other layers share its weight"
-        elif _read_past(model, each):
-            found[each.name] = "the model uses its weight without calling the layer"
-    return found
+    ineffective = {}
+    for weight in every:
+        if holders[id(getattr(weight.owner, weight.parameter))] > 1 or uses[id(weight.owner)] > 1:
+            ineffective[weight.name] = "other layers share its weight"
+        elif _read_past(model, weight):
+            ineffective[weight.name] = "the model uses its weight without calling the layer"
+    return ineffective
 
 
 def _read_past(model: nn.Module, weight: Weight) -> bool:

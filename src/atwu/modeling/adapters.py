@@ -108,7 +108,7 @@ def original_model(model: nn.Module) -> Iterator[nn.Module]:
     if adapted is None:
         raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not contain the original model.")
     # peft's own switch also changes requires_grad of adapters; sharded ones would stay frozen.
-    enabled: list[Any] = [each for each in adapted.modules() if getattr(each, "disable_adapters", None) is False]
+    enabled: list[Any] = [module for module in adapted.modules() if getattr(module, "disable_adapters", None) is False]
     try:
         for module in enabled:
             module._disable_adapters = True
@@ -132,7 +132,7 @@ def merge_adapters(model: nn.Module) -> Any:
     was_training = adapted.training
     with quiet_peft():
         plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would need twice the memory
-    if not all(bool(torch.isfinite(each).all()) for each in plain.parameters()):
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in plain.parameters()):
         raise ValueError("the adapters cannot be merged: merged weights are NaN or infinite.")
     # The weights differ from those of that name; an adapter trained on them must not refer to it.
     plain.name_or_path = plain.config._name_or_path = ""

@@ -77,6 +77,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     Packed rows that begin alike (with a system turn, or the same question) share the slots of these tokens, so that the model
     computes them once: with causal attention their states are equal in all rows.
     """
+    # Arranged on the CPU: each of many small steps would wait for a GPU.
     device = batches[0].input_ids.device
     rows = [
         ids[mask]
@@ -88,7 +89,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
         raise ValueError("a row has no token (its attention mask is all zero); remove it from the batch.")
     if packed:
         slots, owned = _shared_slots([row.tolist() for row in rows])
-        shape = (1, sum(int(each.sum()) for each in owned))
+        shape = (1, sum(int(counted.sum()) for counted in owned))
     else:
         shape = (len(rows), max(lengths))
         slots = [torch.arange(length) + place * shape[1] for place, length in enumerate(lengths)]
@@ -134,9 +135,12 @@ def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]
     before, used = None, 0
     for place in sorted(range(len(rows)), key=rows.__getitem__):
         row = rows[place]
-        shared = 0 if before is None else common_start(rows[before], row)
-        fresh = torch.arange(used, used + len(row) - shared)
-        slots[place] = fresh if before is None else torch.cat([slots[before][:shared], fresh])
+        shared = 0
+        if before is not None:
+            shared = common_start(rows[before], row)
+        slots[place] = fresh = torch.arange(used, used + len(row) - shared)
+        if before is not None:
+            slots[place] = torch.cat([slots[before][:shared], fresh])
         owned[place] = torch.arange(len(row)) >= shared
         before, used = place, used + len(fresh)
     return slots, owned

@@ -50,15 +50,15 @@ def set_chat_template(tokenizer: Any, path: str | None, arguments: str | None) -
     """Give a tokenizer the template of a file and the arguments of a JSON object."""
     if path is not None:
         tokenizer.chat_template, tokenizer.chat_template_source = template_text(path), path
-    given = template_arguments(arguments)
-    if not given:
+    values = template_arguments(arguments)
+    if not values:
         return
     if not tokenizer.chat_template:
         raise ValueError(f"chat_template_kwargs {arguments} need a chat template; the tokenizer has none.")
     if isinstance(template := tokenizer.chat_template, dict):  # several by name
-        tokenizer.chat_template = {name: _with_defaults(text, given) for name, text in template.items()}
+        tokenizer.chat_template = {name: _with_defaults(text, values) for name, text in template.items()}
     else:
-        tokenizer.chat_template = _with_defaults(template, given)
+        tokenizer.chat_template = _with_defaults(template, values)
 
 
 def _with_defaults(template: str, arguments: dict[str, Any]) -> str:
@@ -70,4 +70,6 @@ def _with_defaults(template: str, arguments: dict[str, Any]) -> str:
         f"{{% if {name} is not defined %}}{{% set {name} = {value!r} %}}{{% endif %}}\n"
         for name, value in arguments.items()
     )
-    return template if template.startswith(defaults) else defaults + template
+    if template.startswith(defaults):
+        return template
+    return defaults + template

@@ -112,7 +112,7 @@ def join_batches(batches: Sequence[DecodingBatch]) -> DecodingBatch:
     def together(pieces: Iterable[Tensor], length: int, dim: int) -> Tensor:
         """Pad each piece to a length at the beginning of a dimension, counted from the end."""
         return torch.cat(
-            [nn.functional.pad(each, (*[0, 0] * (-1 - dim), length - each.shape[dim], 0)) for each in pieces]
+            [nn.functional.pad(piece, (*[0, 0] * (-1 - dim), length - piece.shape[dim], 0)) for piece in pieces]
         )
 
     caches = [batch.cache for batch in batches if batch.cache is not None]
@@ -137,7 +137,9 @@ def cache_argument(model: PreTrainedModel, cache: DynamicCache) -> dict[str, Dyn
 def _inside(model: PreTrainedModel) -> Any:
     """Return the model without wrappers, with adapters included."""
     inner: Any = unwrap(model)
-    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    if hasattr(inner, "get_base_model"):
+        return inner.get_base_model()
+    return inner
 
 
 class _RoomyLayer(DynamicLayer):

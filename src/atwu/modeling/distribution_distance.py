@@ -70,8 +70,11 @@ class Comparison:
 
     def part(self, tokens: slice, device: torch.device, dtype: torch.dtype) -> Comparison:
         """Return the comparison of some tokens."""
-        teacher = None if self.teacher is None else self.teacher.part(tokens, device, dtype)
-        ids = None if self.ids is None else self.ids[tokens].to(device)
+        teacher = ids = None
+        if self.teacher is not None:
+            teacher = self.teacher.part(tokens, device, dtype)
+        if self.ids is not None:
+            ids = self.ids[tokens].to(device)
         return dataclasses.replace(self, teacher=teacher, ids=ids)
 
     def of(self, logits: Tensor, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
@@ -83,11 +86,14 @@ class Comparison:
         if self.teacher is not None:
             with torch.no_grad():
                 reference = self.teacher.logits(span, dtype)
-                reference = reference if self.of_logits else reference.log_softmax(dim=-1)
+                if not self.of_logits:
+                    reference = reference.log_softmax(dim=-1)
         own = logits if self.of_logits else logps
         ids = None if self.ids is None else self.ids[span]
         distance = self.distance(own, reference, ids)
-        slope = torch.zeros_like(distance) if self.slope is None else self.slope(own.detach(), reference, ids)
+        slope = torch.zeros_like(distance)
+        if self.slope is not None:
+            slope = self.slope(own.detach(), reference, ids)
         return torch.stack([distance, slope], dim=1)
 
 
@@ -114,12 +120,12 @@ class Comparisons:
         logits = widened(logits)
         logps = logits.log_softmax(dim=-1)
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
-        pieces = [
-            logps.new_zeros(rows.stop - rows.start, 2)
-            if comparison is None
-            else comparison.of(logits[rows], logps[rows], within, dtype)
-            for rows, within, comparison in self._segments(span)
-        ]
+        pieces = []
+        for rows, within, comparison in self._segments(span):
+            if comparison is None:
+                pieces.append(logps.new_zeros(rows.stop - rows.start, 2))
+            else:
+                pieces.append(comparison.of(logits[rows], logps[rows], within, dtype))
         return torch.cat([own[:, None], torch.cat(pieces)], dim=1)
 
     def _segments(self, span: slice) -> Iterator[tuple[slice, slice, Comparison | None]]:
@@ -132,15 +138,17 @@ class Comparisons:
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
         """Return a copy with the teachers' output layer, of which all share one, in the dtype of matrix products."""
-        cast = functools.cache(lambda weight: weight.to(dtype))
+        cast = functools.cache(lambda weight: weight.to(dtype))  # one copy, though each comparison has the layer
 
-        def converted(each: Comparison | None) -> Comparison | None:
-            if each is None or each.teacher is None or each.teacher.head is None:
-                return each
-            head = dataclasses.replace(each.teacher.head, weight=cast(each.teacher.head.weight))
-            return dataclasses.replace(each, teacher=dataclasses.replace(each.teacher, head=head))
+        def converted(comparison: Comparison | None) -> Comparison | None:
+            if comparison is None or comparison.teacher is None or comparison.teacher.head is None:
+                return comparison
+            head = dataclasses.replace(comparison.teacher.head, weight=cast(comparison.teacher.head.weight))
+            return dataclasses.replace(comparison, teacher=dataclasses.replace(comparison.teacher, head=head))
 
-        return dataclasses.replace(self, segments=tuple((place, converted(each)) for place, each in self.segments))
+        return dataclasses.replace(
+            self, segments=tuple((place, converted(comparison)) for place, comparison in self.segments)
+        )
 
 
 def compare(
@@ -194,7 +202,9 @@ class _Compare(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype = comparisons, scale, softcap, dtype
         ctx.block, ctx.product_tokens = block, product_tokens
-        return torch.cat(values) if values else hidden.new_zeros(0, 3, dtype=accumulate_dtype(hidden.dtype))
+        if values:
+            return torch.cat(values)
+        return hidden.new_zeros(0, 3, dtype=accumulate_dtype(hidden.dtype))
 
     @staticmethod
     @once_differentiable
@@ -210,6 +220,7 @@ class _Compare(torch.autograd.Function):
         for tokens in blocks(hidden.shape[0], ctx.product_tokens):
             part, product = comparisons.part(tokens, ctx.dtype), head.product(hidden[tokens], ctx.dtype)
             for span in blocks(product.shape[0], ctx.block):
+                # Logits are computed again instead of kept: (tokens x vocabulary) would be the largest tensor of a step.
                 with torch.enable_grad():
                     own = widened(product[span]).detach().requires_grad_()
                     values = part.of(head.finish(own), span, ctx.dtype)

@@ -54,6 +54,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
             "FlexAttention has no backward pass on a CPU, and its outputs for padded rows are wrong there; load "
             'the model with attn_implementation="sdpa".'
         )
+    # Two of different length, and two that begin alike: packing shares the slots of equal beginnings.
     batches = [_two_rows(inner, device), _two_rows(inner, device, alike=12)]
 
     def logps(fast_paths: FastPathSupport) -> Tensor:
@@ -72,7 +73,8 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
     packs = can_pack(inner)
     if packs:
         switch_to_packing(inner)
-    if agrees(everything := FastPathSupport(fused_head=head, last_mlp=head and has_mlp, packed=packs)):
+    everything = FastPathSupport(fused_head=head, last_mlp=head and has_mlp, packed=packs)
+    if agrees(everything):  # most models; the single tests below cost a pass each
         return everything
     if packs:
         config._attn_implementation = before
@@ -81,13 +83,16 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> FastPa
         raise ValueError(
             f"{type(inner).__name__} is not supported: its log-probabilities differ from those of its own forward pass."
         )
-    if head and agrees(fused := dataclasses.replace(chosen, fused_head=True)):
+    fused = dataclasses.replace(chosen, fused_head=True)
+    if head and agrees(fused):
         chosen = fused
-    if chosen.fused_head and has_mlp and agrees(shorter := dataclasses.replace(chosen, last_mlp=True)):
+    shorter = dataclasses.replace(chosen, last_mlp=True)
+    if chosen.fused_head and has_mlp and agrees(shorter):
         chosen = shorter
-    if chosen.positions and packs:
+    if chosen.positions and packs:  # position ids say where a packed row begins
         switch_to_packing(inner)
-        if agrees(packed := dataclasses.replace(chosen, packed=True)):
+        packed = dataclasses.replace(chosen, packed=True)
+        if agrees(packed):
             return packed
         config._attn_implementation = before
     return chosen
@@ -134,8 +139,11 @@ def _try_layer(model: nn.Module, inner: nn.Module, layer: int, device: torch.dev
         use_cache=False,
     )
     named = getattr(outputs, "hidden_states", None) or ()
-    own = named[compared + 1] if len(named) == last + 2 else None
-    expected = own[:, 1:][batch.mask].float() if own is not None and own.ndim == 3 else None
+    expected = None
+    if len(named) == last + 2:  # the embeddings, and the output of each layer
+        own = named[compared + 1]
+        if own.ndim == 3:
+            expected = own[:, 1:][batch.mask].float()
     if expected is None or (last and not _agrees(expected, lambda: read(compared, False), inner)):
         raise ValueError(
             f"this method needs the output of decoder layer {layer}, which cannot be read from {type(inner).__name__}."
@@ -153,6 +161,7 @@ def _own_logps(model: nn.Module, batch: TokenBatch) -> Tensor:
 def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
     half = half or torch.is_autocast_enabled(plain.device.type) or getattr(inner, "is_quantized", False)
+    # Rounding of the dtype is no difference: half precision has about three decimal digits.
     tolerance = 0.05 if half else 1e-4
     try:
         other = attempt()

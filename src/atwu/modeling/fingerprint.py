@@ -30,8 +30,9 @@ def model_fingerprint(model: nn.Module) -> str:
     Adapters are included with their scaling and whether they are enabled; so are the scales of quantized weights.
     """
     # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
-    if any(each.is_meta or hasattr(each, "device_mesh") or hasattr(each, "ds_id") for each in model.parameters()):
-        raise ValueError("cannot fingerprint weights that are sharded over processes or not loaded.")
+    for parameter in model.parameters():
+        if parameter.is_meta or hasattr(parameter, "device_mesh") or hasattr(parameter, "ds_id"):
+            raise ValueError("cannot fingerprint weights that are sharded over processes or not loaded.")
     adapters = ""
     for name, module in model.named_modules():
         scaling = getattr(module, "scaling", None)  # set on layers of peft

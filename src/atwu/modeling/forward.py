@@ -61,7 +61,8 @@ class TokenOutputs:
         Args:
             position: `own` for the state at the token, `pred` for the state that predicts it.
         """
-        return self.states[self.own if position == "own" else self.predicting]
+        places = self.own if position == "own" else self.predicting
+        return self.states[places]
 
     def to_grid(self, values: Tensor) -> Tensor:
         """Arrange one value per counted token in shape (batch, length - 1), 0 elsewhere."""
@@ -95,12 +96,15 @@ def forward_tokens(
     """
     checked = [TokenBatch.of(batch) for batch in batches]
     fast_paths = fast_path_support(model, checked[0].input_ids.device)
-    packed = fast_paths.packed if layout == "auto" else layout == "packed"
+    packed = layout == "packed"
+    if layout == "auto":
+        packed = fast_paths.packed
     if packed and not fast_paths.packed:
         raise ValueError(
             f"{type(unwrap(model)).__name__} gives other outputs for packed rows; use layout='padded' or 'auto'."
         )
     if layer is not None and hasattr(unwrap(model), "config"):
+        # Also called where the pass does not stop: it refuses a model whose layer cannot be read.
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
     check_length(unwrap(model), max(map(len, arranged.rows)))
@@ -126,7 +130,7 @@ def forward_tokens(
                 own=own,
                 predicting=predicting,
                 layer_states=None if output.layer_states is None else output.layer_states[own],
-                **{name: _to_grid(each[span], mask) for name, each in optional.items() if each is not None},
+                **{name: _to_grid(values[span], mask) for name, values in optional.items() if values is not None},
             )
         )
     return results
@@ -143,7 +147,9 @@ def position_limit(model: nn.Module) -> int | None:
     for name, table in model.named_modules():
         if isinstance(table, nn.Embedding) and _POSITIONS.search(name):
             return limit if table.padding_idx is None else limit - table.padding_idx - 1  # RoBERTa begins behind it
-    return limit if any(_POSITIONS.search(name) for name, _ in model.named_buffers()) else None
+    if any(_POSITIONS.search(name) for name, _ in model.named_buffers()):
+        return limit
+    return None
 
 
 def check_length(model: nn.Module, longest: int) -> None:

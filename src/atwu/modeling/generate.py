@@ -79,7 +79,9 @@ def generate(
         Generated ids per prompt, in input order, without prompt, padding and end token. In half precision a batch may
         differ from single rows where two logits are nearly equal.
     """
-    caps = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if isinstance(max_new_tokens, int):
+        max_new_tokens = [max_new_tokens] * len(prompts)
+    caps = list(max_new_tokens)
     for index, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise ValueError(f"prompt {index} has no tokens; it needs at least one, such as the bos token.")
@@ -122,7 +124,8 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froze
 
 def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
     """Let `generate` of transformers, also of the saved model, stop at every end token."""
-    if model.generation_config is not None and (ends := sorted(end_ids(model, tokenizer))):
+    ends = sorted(end_ids(model, tokenizer))
+    if model.generation_config is not None and ends:
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 
@@ -199,10 +202,10 @@ class _Decoder:
             while batch.rows and not (join and batch.joins):
                 yield self._advance(batch)
             waiting.append(batch)
-            while sum(len(each.rows) for each in waiting) >= _JOINED * len(rows):
+            while sum(len(state.rows) for state in waiting) >= _JOINED * len(rows):
                 waiting = [join_batches(waiting)]
                 yield self._advance(waiting[0])
-        while any(each.rows for each in waiting):
+        while any(state.rows for state in waiting):
             waiting = [join_batches(waiting)]
             yield self._advance(waiting[0])
 
@@ -232,6 +235,7 @@ class _Decoder:
             stopping_criteria=StoppingCriteriaList([leave] if batch.cache is not None else []),
             **({} if batch.cache is None else cache_argument(self.model, batch.cache)),
         )
+        # transformers has filled rows that ended early; what follows an end token is cut off by the caller.
         ids = output.sequences
         for row, tokens in zip(batch.rows, ids[:, width:].tolist(), strict=True):
             self.generated[row] += tokens

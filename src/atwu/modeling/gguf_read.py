@@ -51,17 +51,17 @@ def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
     with _names_listed_once():
         with explain_damage(path.parent, path.name):
             loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
-            read, report = loaded
-            tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
+            quantized, report = loaded
+            tokenizer = gguf_tokenizer(path, size=quantized.config.vocab_size)
         check_complete(report, str(path))
-        _check_all_read(reader, path, read)
-    check_finite(read, str(path))
-    config, generation = read.config, read.generation_config
+        _check_all_read(reader, path, quantized)
+    check_finite(quantized, str(path))
+    config, generation = quantized.config, quantized.generation_config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them
-    weights = read.state_dict()
+    weights = quantized.state_dict()
     with torch.device("meta"):
-        model = type(read)(config)
+        model = type(quantized)(config)
     model.load_state_dict(weights, strict=True, assign=True)
     model.tie_weights()
     model.generation_config = generation
@@ -114,13 +114,13 @@ def _check_header(reader: GGUFReader, path: Path) -> None:
     """
     with explain_damage(path.parent, path.name):
         named = {name.partition(".")[2]: field.contents() for name, field in reader.fields.items()}
-        found = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
+        kinds = {name.split(".")[1] for tensor in reader.tensors if (name := str(tensor.name)).startswith("blk.")}
         end = max((int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors), default=0)
         size, alignment = path.stat().st_size, reader.alignment
-    if found != {str(layer) for layer in range(len(found))} or named.get("block_count") != len(found):
+    if kinds != {str(layer) for layer in range(len(kinds))} or named.get("block_count") != len(kinds):
         raise ModelFileError(
             f"{path} gives {named.get('block_count')} layers (block_count), but has tensors of the layers "
-            f"{', '.join(sorted(found)) or 'none'}; download it again."
+            f"{', '.join(sorted(kinds)) or 'none'}; download it again."
         )
     if size - end >= alignment:
         raise ModelFileError(
@@ -176,8 +176,10 @@ def _scaled_rope(config: Any, factors: Tensor) -> dict[str, Any] | None:
 
     def frequencies(factor: float) -> Tensor:
         copied.rope_parameters = {**rope, "factor": factor}
-        found: Tensor = ROPE_INIT_FUNCTIONS["llama3"](copied)[0]
-        return found
+        frequencies: Tensor = ROPE_INIT_FUNCTIONS["llama3"](copied)[0]
+        return frequencies
 
     expected = frequencies(1.0) / frequencies(rope["factor"])
-    return rope if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4) else None
+    if expected.shape == factors.shape and bool((expected / factors - 1).abs().max() < 1e-4):
+        return rope
+    return None

@@ -93,35 +93,35 @@ def write_gguf(
     writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stored = list(_weights(model, gguf.GGMLQuantizationType[kind]))
-    for each in stored:
-        shape, wide = tuple(each.weight.shape), each.kind.name in ("F32", "F16")
-        size = gguf.GGML_QUANT_SIZES[each.kind]
+    for tensor in stored:
+        shape, wide = tuple(tensor.weight.shape), tensor.kind.name in ("F32", "F16")
+        size = gguf.GGML_QUANT_SIZES[tensor.kind]
         writer.add_tensor_info(
-            each.name,
-            shape if wide else quant_shape_to_byte_shape(shape, each.kind),
-            np.dtype({"F32": np.float32, "F16": np.float16}.get(each.kind.name, np.uint8)),
-            each.weight.numel() // size[0] * size[1],
-            raw_dtype=each.kind,
+            tensor.name,
+            shape if wide else quant_shape_to_byte_shape(shape, tensor.kind),
+            np.dtype({"F32": np.float32, "F16": np.float16}.get(tensor.kind.name, np.uint8)),
+            tensor.weight.numel() // size[0] * size[1],
+            raw_dtype=tensor.kind,
         )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     digests = {}
-    for each in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
-        plain = each.weight.detach().to("cpu", torch.float32).numpy()
+    for tensor in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
+        plain = tensor.weight.detach().to("cpu", torch.float32).numpy()
         with np.errstate(over="ignore"):  # checked below
             # llama.cpp interleaves the rotary halves of each head of queries and keys.
-            written = quantize(_rearranged(plain, each.heads, (2, -1)), each.kind)
-        back = dequantize(written, each.kind)
+            written = quantize(_rearranged(plain, tensor.heads, (2, -1)), tensor.kind)
+        back = dequantize(written, tensor.kind)
         if not bool((abs(back) < float("inf")).all()):
-            raise ValueError(f"{each.own} has values that {kind} cannot represent; use BF16 or F32.")
+            raise ValueError(f"{tensor.own} has values that {kind} cannot represent; use BF16 or F32.")
         writer.write_tensor_data(written)
-        digests[each.name] = _digest(written)
-        yield each.own, torch.from_numpy(_rearranged(back, each.heads, (-1, 2)).copy())
+        digests[tensor.name] = _digest(written)
+        yield tensor.own, torch.from_numpy(_rearranged(back, tensor.heads, (-1, 2)).copy())
     writer.close()
     synced(path)
-    found = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
-    if found != digests:
+    stored_digests = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+    if stored_digests != digests:
         raise OSError(f"{path} does not contain what was written; check the disk.")
 
 

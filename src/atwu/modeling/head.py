@@ -21,7 +21,9 @@ HEAD_BLOCK_ELEMENTS = 1 << 23
 
 def accumulate_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums and exponentials: float64 for float64, otherwise float32."""
-    return dtype if dtype == torch.float64 else torch.float32
+    if dtype == torch.float64:
+        return dtype
+    return torch.float32
 
 
 def widened(logits: Tensor) -> Tensor:
@@ -44,14 +46,20 @@ class OutputHead:
 
     def product(self, states: Tensor, dtype: torch.dtype) -> Tensor:
         """Compute `W h` in `dtype`; shape (tokens, vocabulary)."""
+        # The dtype is decided by the caller; autocast would cast again, also what is float32 on purpose.
         with torch.autocast(states.device.type, enabled=False):
             return states.to(dtype) @ self.weight.to(dtype).T
 
     def finish(self, product: Tensor) -> Tensor:
         """Turn `W h` into logits, in float32 or wider."""
-        logits = widened(product) if self.bias is None else widened(product) + self.bias
-        logits = logits if self.scale == 1.0 else logits * self.scale
-        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+        logits = widened(product)
+        if self.bias is not None:
+            logits = logits + self.bias
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        if self.softcap is None:
+            return logits
+        return self.softcap * torch.tanh(logits / self.softcap)
 
     def logits(self, states: Tensor, dtype: torch.dtype, rows: slice = slice(None)) -> Tensor:
         """Compute the logits of some vocabulary rows by a matrix product in `dtype`; float32 or wider."""
@@ -66,7 +74,9 @@ class OutputHead:
 
     def product_dtype(self, device: str) -> torch.dtype:
         """Return the dtype of the matrix product: the autocast dtype under autocast, otherwise that of the weight."""
-        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+        if torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device)
+        return self.weight.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +137,20 @@ def target_logps(
 def output_layer(model: nn.Module) -> nn.Module | None:
     """Return the plain output layer of a causal model; None if it is adapted, quantized or missing."""
     getter = getattr(model, "get_output_embeddings", None)
-    layer = getter() if getter is not None else None
+    layer = None if getter is None else getter()
     weight = getattr(layer, "weight", None)
     if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or not weight.is_floating_point():
         return None
-    return None if any(True for _ in layer.children()) else layer
+    if any(True for _ in layer.children()):  # an adapter wraps the layer, whose own weight is not all that it computes
+        return None
+    return layer
 
 
 def describe_head(layer: nn.Module, config: Any) -> OutputHead:
     """Describe an output layer; must be called inside the forward pass, where sharded weights are gathered."""
     scale = float(getattr(config, "logit_scale", None) or 1.0)
-    if divisor := getattr(config, "logits_scaling", None):
+    divisor = getattr(config, "logits_scaling", None)
+    if divisor:
         scale /= float(divisor)
     softcap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     weight, bias = layer.weight, getattr(layer, "bias", None)
@@ -172,16 +185,17 @@ class _TargetLogps(torch.autograd.Function):
             states = hidden.to(dtype)
             acc_dtype = accumulate_dtype(dtype)
             chosen = hidden.new_zeros(n, dtype=acc_dtype)
+            # Running maximum and sum of exponentials relative to it, so that no exponential overflows.
             peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
             total = hidden.new_zeros(n, dtype=acc_dtype)
             best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
             tempered = _Tempered(torch.zeros_like(chosen), temperature, variance) if temperature is not None else None
             for span in blocks(weight.shape[0], block):
                 logits = head.logits(states, dtype, span)
-                found, columns = _inside(targets, span)
-                chosen[found] = logits[found, columns]
+                inside, columns = _inside(targets, span)
+                chosen[inside] = logits[inside, columns]
                 block_peak, block_best = logits.max(dim=-1)
-                if best is not None:
+                if best is not None:  # `>`: on ties the first token wins, as with argmax over the whole vocabulary
                     best = torch.where(block_peak > peak, block_best + span.start, best)
                 new_peak = torch.maximum(peak, block_peak)
                 if tempered is not None:
@@ -193,6 +207,7 @@ class _TargetLogps(torch.autograd.Function):
             spread = tempered.variance() if tempered is not None and variance else None
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
         ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
+        # With a soft cap the slope needs the logits, which the in-place exponential has replaced.
         # The last block exists as exp(logits - peak); stored as probabilities, it needs no recomputation.
         keep = softcap is None and any(ctx.needs_input_grad)
         ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
@@ -209,6 +224,7 @@ class _TargetLogps(torch.autograd.Function):
             states = hidden.to(ctx.dtype)
             grad = grad.to(log_total.dtype)
             d_hidden = torch.zeros_like(states, dtype=log_total.dtype) if need_hidden else None
+            # Empty, not zeros: each block writes its own rows once.
             d_weight = torch.empty_like(weight) if need_weight else None
             d_bias = torch.empty_like(bias) if need_bias else None
             for span in blocks(weight.shape[0], ctx.block):
@@ -221,9 +237,9 @@ class _TargetLogps(torch.autograd.Function):
                     share = logits.sub_(log_total[:, None]).exp_()
                 # d logp / d logit = 1[target] - softmax, times the incoming gradient.
                 d_logits = share.mul_(-grad[:, None])
-                found, columns = _inside(targets, span)
-                d_logits[found, columns] += grad[found]
-                if slope is not None:
+                inside, columns = _inside(targets, span)
+                d_logits[inside, columns] += grad[inside]
+                if slope is not None:  # d tanh(z / c) = 1 - tanh^2
                     d_logits *= slope
                 if ctx.scale != 1.0:
                     d_logits *= ctx.scale
@@ -250,6 +266,7 @@ class _Tempered:
         """Add one block; `peak` is the largest logit before it, `new_peak` including it."""
         shifted = (logits - new_peak[:, None]) / self.temperature
         share = shifted.exp()
+        # Before the first block the peak is -inf and the sums are 0, which 0 times inf would turn into nan.
         drop = torch.where(torch.isinf(peak), torch.zeros_like(peak), (peak - new_peak) / self.temperature)
         decay = torch.exp(drop)
         # Moments are relative to the current peak, for numerical precision, so they are shifted with it.

@@ -50,8 +50,10 @@ def block_list(model: nn.Module) -> nn.ModuleList | None:
     config: Any = getattr(model, "config", None)
     depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
     for part in (decoder, model):
-        if part is not None and (fitting := [each for each in text_lists(part).values() if len(each) == depth]):
-            return fitting[0] if len(fitting) == 1 else None
+        if part is not None and (fitting := [blocks for blocks in text_lists(part).values() if len(blocks) == depth]):
+            if len(fitting) == 1:
+                return fitting[0]
+            return None
     return None
 
 
@@ -78,21 +80,23 @@ def without_wrappers(name: str) -> str:
 
 def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the parameters of adapters by full name of the adapted weight."""
-    found: dict[str, list[nn.Parameter]] = {}
+    adapters: dict[str, list[nn.Parameter]] = {}
     for name, module in model.named_modules():
         if isinstance(getattr(module, "lora_A", None), nn.ModuleDict):
             weight = getattr(module, "parameter_name", "weight")
-            found[f"{without_wrappers(name)}.{weight}"] = [
+            adapters[f"{without_wrappers(name)}.{weight}"] = [
                 parameter for name, parameter in module.named_parameters() if re.match(r"lora_[AB]\.", name)
             ]
-    return found
+    return adapters
 
 
 def last_mlp(model: nn.Module) -> nn.Module | None:
     """Return the MLP of the last decoder layer, or None if it is not named `mlp`."""
     layers = block_list(model)
     mlp = None if layers is None else getattr(layers[-1], "mlp", None)
-    return mlp if isinstance(mlp, nn.Module) else None
+    if isinstance(mlp, nn.Module):
+        return mlp
+    return None
 
 
 def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None:
@@ -108,19 +112,19 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         if adapted:
             by_weight = adapters_by_weight(stack[index])
             of_output = [by_weight.get(name, by_weight.get(f"{name}.weight", [])) for name in matrices]
-            found = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
+            trained = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
         else:
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
-            found = [
+            trained = [
                 p for name, p in stack[index].named_parameters() if f"{name}.".startswith(starts) and p.requires_grad
             ]
-        if not found:
+        if not trained:
             names = ", ".join(matrices) or "mlp.down_proj"
             raise ValueError(
                 f"decoder layer {index} of {type(model).__name__} has no trainable {names}, which this method trains"
                 + (f" (adapt it with lora_targets={names.replace(', ', ',')})." if adapted else ".")
             )
-        trainable |= {id(parameter) for parameter in found}
+        trainable |= {id(parameter) for parameter in trained}
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trainable)
 
@@ -144,7 +148,9 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     def pass_on(*args: Any, **kwargs: Any) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
-        return states if other_outputs is None else (states, *other_outputs)
+        if other_outputs is None:
+            return states
+        return (states, *other_outputs)
 
     with contextlib.ExitStack() as stack:
         stack.callback(layers[layer].register_forward_hook(read).remove)

@@ -115,7 +115,9 @@ def stored_bits(name: str) -> str | None:
         raise ModelFileError(f"{path}: quantization_config must be an object, got {settings!r:.40}; restore the file.")
     if not settings or settings.get("quant_method") != "bitsandbytes":
         return None
-    return "8bit" if settings.get("load_in_8bit") else "4bit"
+    if settings.get("load_in_8bit"):
+        return "8bit"
+    return "4bit"
 
 
 def is_adapter(name: str) -> bool:
@@ -246,7 +248,7 @@ def load_model(
             GenerationConfig.from_pretrained(source)
     config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
     with explain_damage(source, CONFIG):
-        read: Any = model_class(config).from_pretrained(
+        loaded: Any = model_class(config).from_pretrained(
             source,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
@@ -256,7 +258,7 @@ def load_model(
             ignore_mismatched_sizes=True,  # for a report with their names; `check_complete` rejects them
             **weights,
         )
-    model, report = read
+    model, report = loaded
     check_class(model, source)
     check_complete(report, source)
     check_finite(model, source)
@@ -264,7 +266,9 @@ def load_model(
     warn_of_epsilon(model, source)
     warn_of_tying(model, source)
     compute_as_stored(model)
-    return add_adapter(model, name, merge=merge) if adapter else model
+    if adapter:
+        return add_adapter(model, name, merge=merge)
+    return model
 
 
 def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
@@ -322,12 +326,16 @@ def check_objects(model: Any, tokenizer: Any) -> None:
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
     """Return the size in bytes of a local model's weight files, including base model and adapter; None for a Hub name."""
     size = _folder_bytes(base_of(name, base=base))
-    return size if size is None or not is_adapter(name) else size + (_folder_bytes(name) or 0)
+    if size is None or not is_adapter(name):
+        return size
+    return size + (_folder_bytes(name) or 0)
 
 
 def _folder_bytes(name: str) -> int | None:
     path = Path(os.path.expanduser(name))
-    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    return None
 
 
 def _is_path(name: str) -> bool:
@@ -369,9 +377,9 @@ def _check_adapter(name: str) -> None:
         )
 
 
-def _check_base(name: str, given: str | None, revision: str | None) -> None:
+def _check_base(name: str, named_base: str | None, revision: str | None) -> None:
     try:
-        base = base_of(name, base=given)
+        base = base_of(name, base=named_base)
         if is_adapter(base):
             raise ValueError(
                 f"the base model of adapter {name}, {base}, is an adapter itself; merge that adapter first."
@@ -389,7 +397,9 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
     if revision is not None or base is not None or not is_adapter(name):
         return revision
     recorded = _adapter_settings(name).get("revision")
-    return recorded if isinstance(recorded, str) else None
+    if isinstance(recorded, str):
+        return recorded
+    return None
 
 
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:

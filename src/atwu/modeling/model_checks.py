@@ -30,22 +30,22 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
             as rotary buffers, are not in it.
     """
     if wrong := sorted(report.get("mismatched_keys") or ()):
-        name, found, expected = wrong[0]
+        name, stored, expected = wrong[0]
         raise ModelFileError(
-            f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(found)}, "
+            f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(stored)}, "
             f"expected {tuple(expected)}{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; restore the two files."
         )
     missing, unexpected = (sorted(report.get(f"{kind}_keys") or ()) for kind in ("missing", "unexpected"))
     if not missing and not unexpected:
         return
-    found = [
+    differences = [
         f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
         for kind, names in (("missing", missing), ("in no layer of the model", unexpected))
         if names
     ]
     raise ModelFileError(
-        f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(found)}. Missing tensors would "
-        "be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
+        f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(differences)}. Missing "
+        "tensors would be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
     )
 
 
@@ -135,14 +135,14 @@ def check_generation(model: Any, source: str) -> None:
 
     transformers loads such settings and refuses to save them.
     """
-    given = None if model.generation_config is None else model.generation_config.eos_token_id
+    end_ids = None if model.generation_config is None else model.generation_config.eos_token_id
     size = int(model.config.get_text_config().vocab_size)
-    for token in given if isinstance(given, list) else [given]:
+    for token in end_ids if isinstance(end_ids, list) else [end_ids]:
         # Below 0: no end token, by a custom of older checkpoints.
         if token is not None and (type(token) is not int or token >= size):
             raise ModelFileError(
-                f"{source}: eos_token_id (generation_config.json or config.json) is {given!r:.60}, expected ids below {size}; "
-                "restore the file."
+                f"{source}: eos_token_id (generation_config.json or config.json) is {end_ids!r:.60}, expected ids below "
+                f"{size}; restore the file."
             )
     if (settings := model.generation_config) is None:
         return
@@ -178,10 +178,10 @@ def check_spaces(tokenizer: Any, source: str) -> None:
     first, second, both = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("a", "b", "a b"))
     if not first or not second or tokenizer.unk_token_id in (*first, *second):
         return
-    found = tokenizer.decode(both)
+    decoded = tokenizer.decode(both)
     # A SentencePiece vocabulary has a token for the space; its byte is used if nothing replaces spaces by this token.
-    if found.strip().lower() != "a b" or "<0x20>" in tokenizer.convert_ids_to_tokens(both):
+    if decoded.strip().lower() != "a b" or "<0x20>" in tokenizer.convert_ids_to_tokens(both):
         raise ModelFileError(
             f"{source}: {TOKENIZER} does not return spaces: 'a b' is encoded as {tokenizer.convert_ids_to_tokens(both)} and "
-            f"decoded as {found!r}; restore its normalizer, pre_tokenizer and decoder."
+            f"decoded as {decoded!r}; restore its normalizer, pre_tokenizer and decoder."
         )

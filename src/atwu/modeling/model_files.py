@@ -125,7 +125,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+    if path.is_file():
+        return read_object(path)
+    return {}
 
 
 def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
@@ -202,7 +204,7 @@ def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
         if value in error.args:
             yield name
         elif isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner, each in value.items() if each in error.args)
+            yield from (f"{name}.{inner}" for inner, name_inside in value.items() if name_inside in error.args)
 
 
 def _one_line(error: Exception) -> str:

@@ -55,7 +55,9 @@ def restored(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def bfloat16_weights(model: nn.Module, enabled: bool = True) -> Iterator[None]:
     """Round float32 weights to bfloat16 within a context, as if they were loaded in bfloat16; buffers stay as they are."""
-    kept = [(each, each.data) for each in model.parameters() if enabled and each.dtype == torch.float32]
+    kept = [
+        (parameter, parameter.data) for parameter in model.parameters() if enabled and parameter.dtype == torch.float32
+    ]
     try:
         for parameter, weights in kept:
             parameter.data = weights.to(torch.bfloat16)

@@ -53,7 +53,9 @@ def model_source(name: str) -> str:
     path = Path(os.path.expanduser(name))
     if path.is_dir():
         return str(path)
-    return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
+    if path.suffix.lower() == GGUF:
+        return _gguf(path.absolute(), cache_folder() / "models")
+    return name
 
 
 @functools.cache
@@ -86,7 +88,9 @@ def stable_name(folder: Path) -> str:
     source = str(read_json(folder / SOURCE_NAME)["source"])
     if source == _RECORDED:
         return SHORT_NAME
-    return source if Path(source).is_file() else str(folder)
+    if Path(source).is_file():
+        return source
+    return str(folder)
 
 
 @functools.cache

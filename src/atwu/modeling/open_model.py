@@ -90,4 +90,6 @@ def check_noun_finder(name: str, finder: str) -> str | None:
 
 def _record(name: str) -> dict[str, Any]:
     file = Path(name).expanduser() / RECORD_NAME
-    return read_object(file) if file.is_file() else {}
+    if file.is_file():
+        return read_object(file)
+    return {}

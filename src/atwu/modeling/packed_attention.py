@@ -36,9 +36,10 @@ class Packing:
     @classmethod
     def of(cls, rows: Sequence[Tensor], owned: Sequence[Tensor], device: torch.device) -> Packing:
         """Describe rows by their slots, and by which of them each row is the first to have (`Layout`)."""
+        # Longest first: rows of a group are padded to its first one.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]), reverse=True)
         count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(rows))
-        outputs = torch.empty(sum(int(each.sum()) for each in owned), dtype=torch.long)
+        outputs = torch.empty(sum(int(counted.sum()) for counted in owned), dtype=torch.long)
         groups, ends, done = list[Tensor](), [round((group + 1) * len(rows) / count) for group in range(count)], 0
         for first, end in itertools.pairwise((0, *ends)):
             grid = torch.zeros(end - first, len(rows[order[first]]), dtype=torch.long)
@@ -71,15 +72,17 @@ def packed_attention(
     if cast:
         query, key, value = query.float(), key.float(), value.float()
     queries, keys, values = (_unpacked(packing.groups, states) for states in (query, key, value))
-    found = list[Tensor]()
+    outputs = list[Tensor]()
     for one_query, one_key, one_value in zip(queries, keys, values, strict=True):
         mask = _window_mask(one_query.shape[2], kwargs.get("sliding_window"), query.device)
-        options = kwargs | {"is_causal": mask is None}
+        options = kwargs | {
+            "is_causal": mask is None
+        }  # a window's mask is causal itself; the kernel takes one of the two
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
-        found.append(output.flatten(0, 1).flatten(1))
+        outputs.append(output.flatten(0, 1).flatten(1))
     heads, size = query.shape[1], value.shape[-1]
-    return _read(torch.cat(found), packing.outputs).view(1, -1, heads, size).to(dtype), None
+    return _read(torch.cat(outputs), packing.outputs).view(1, -1, heads, size).to(dtype), None
 
 
 def _unpacked(groups: Sequence[Tensor], states: Tensor) -> list[Tensor]:
@@ -87,15 +90,15 @@ def _unpacked(groups: Sequence[Tensor], states: Tensor) -> list[Tensor]:
     _, heads, _, size = states.shape
     slots = torch.cat([group.flatten() for group in groups])
     # One read for all groups, because the gradient of each has the size of all slots.
-    found = _read(states.squeeze(0).transpose(0, 1).flatten(1), slots)
-    parts = found.split([group.numel() for group in groups])
+    rows = _read(states.squeeze(0).transpose(0, 1).flatten(1), slots)
+    parts = rows.split([group.numel() for group in groups])
     return [part.view(*group.shape, heads, size).transpose(1, 2) for group, part in zip(groups, parts, strict=True)]
 
 
 def _read(states: Tensor, slots: Tensor) -> Tensor:
     """Return the states of some slots; this function has a fast, deterministic backward pass where slots repeat."""
-    found: Tensor = torch.embedding(states, slots)
-    return found
+    rows: Tensor = torch.embedding(states, slots)
+    return rows
 
 
 def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -117,7 +117,9 @@ def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> f
         size += float(mine.double().pow(2).sum())
     if known:
         raise ValueError(f"weights cannot be compared: {next(iter(known))} is not in both models.")
-    return math.sqrt(difference / size) if size else 0.0
+    if size:
+        return math.sqrt(difference / size)
+    return 0.0
 
 
 def quiet_bitsandbytes() -> None:

@@ -63,9 +63,11 @@ class Reference:
         """Return the teacher of a set of rows; several, with the same counted tokens, are stacked: (tokens, sets, ...)."""
         if not self.teachers.keys() >= set(rows):
             raise ValueError("the method needs the reference of the original model, which is missing.")
-        found = [self.teachers[name] for name in rows]
-        states = found[0].states if len(found) == 1 else torch.stack([each.states for each in found], dim=1)
-        return Teacher(states, found[0].head)
+        teachers = [self.teachers[name] for name in rows]
+        states = (
+            teachers[0].states if len(teachers) == 1 else torch.stack([teacher.states for teacher in teachers], dim=1)
+        )
+        return Teacher(states, teachers[0].head)
 
 
 class TokenTable:
@@ -100,7 +102,9 @@ def plain_head(model: nn.Module) -> OutputHead | None:
     inner = unwrap(model)
     layer = output_layer(inner)
     usable = layer is not None and fast_path_support(model, next(inner.parameters()).device).fused_head
-    return describe_head(layer, inner.config) if usable and layer is not None else None
+    if usable and layer is not None:
+        return describe_head(layer, inner.config)
+    return None
 
 
 @contextlib.contextmanager
@@ -156,7 +160,7 @@ def compute_reference(
     """
     device = next(model.parameters()).device
     starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
-    found: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
     with (
         eval_mode(model),
         attention_temperature(model, spec.attention_temperature),
@@ -174,12 +178,12 @@ def compute_reference(
                 outputs["layer"] = out.layer_states
             lengths = out.mask.sum(1).tolist()
             for name, output in outputs.items():
-                if name not in found:
-                    found[name] = torch.empty(starts[-1], *output.shape[1:], dtype=output.dtype)
+                if name not in tables:
+                    tables[name] = torch.empty(starts[-1], *output.shape[1:], dtype=output.dtype)
                 for index, piece in zip(batch, output.cpu().split(lengths), strict=True):
-                    found[name][starts[index] : starts[index + 1]] = piece
+                    tables[name][starts[index] : starts[index + 1]] = piece
             bar.update(len(batch))
-    return found
+    return tables
 
 
 @torch.no_grad()
@@ -197,24 +201,24 @@ def reference_of_batch(
     """
     layer = next((spec.layer for spec in specs.values() if spec.layer is not None), None)
     deep = any(spec.logps or spec.states for spec in specs.values())
-    found: dict[str, TokenOutputs] = {}
+    outputs: dict[str, TokenOutputs] = {}
     teachers: dict[str, Teacher] = {}
     for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values()):
         names = [name for name, spec in specs.items() if spec.attention_temperature == temperature]
         with eval_mode(model), attention_temperature(model, temperature):
             outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
-            found |= zip(names, outs, strict=True)
+            outputs |= zip(names, outs, strict=True)
             head = plain_head(model)
             teachers |= {
-                name: Teacher(found[name].hidden("pred"), head)
+                name: Teacher(outputs[name].hidden("pred"), head)
                 if head is not None
                 else Teacher(_logits(model, batches[name]), None)
                 for name in names
                 if specs[name].states
             }
-    logps = {name: out.logps[out.mask] for name, out in found.items() if specs[name].logps}
-    states = {name: out.layer_states for name, out in found.items() if specs[name].layer is not None}
-    return Reference(logps, teachers, {name: each for name, each in states.items() if each is not None})
+    logps = {name: out.logps[out.mask] for name, out in outputs.items() if specs[name].logps}
+    states = {name: out.layer_states for name, out in outputs.items() if specs[name].layer is not None}
+    return Reference(logps, teachers, {name: layer for name, layer in states.items() if layer is not None})
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:

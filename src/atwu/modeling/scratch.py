@@ -104,5 +104,5 @@ def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausal
 
 def scratch_shape(shape: str | ScratchShape) -> ScratchShape:
     """Look up a named shape; an explicit one is returned unchanged."""
-    found: ScratchShape = shape if isinstance(shape, ScratchShape) else lookup("scratch shape", shape, SHAPES)
-    return found
+    decided: ScratchShape = shape if isinstance(shape, ScratchShape) else lookup("scratch shape", shape, SHAPES)
+    return decided

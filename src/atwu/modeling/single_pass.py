@@ -95,15 +95,18 @@ def run_pass(
         def fused_outputs(states: Tensor) -> Tensor:
             output = _at_the_head(states.flatten(0, 1), describe_head(layer, inner.config), arranged, spec)
             caught.append(output)
+            # The model returns this in place of its logits: one number per token, arranged as (1, tokens, 1).
             return _concatenated(output)[None, :, None].clone()  # sharded layers warn about views
 
         stack.enter_context(replaced_forward(layer, fused_outputs))
         if fast_paths.last_mlp and not spec.stop and not _checkpoints_activations(inner):
+            # The last layer's attention needs all tokens, its MLP works on each alone, and only some are read afterwards.
             mlp = last_mlp(inner)
             assert mlp is not None
             needed = torch.unique(torch.cat([*arranged.predicting, *arranged.own]))
             stack.enter_context(replaced_forward(mlp, _only_at(needed, mlp.forward)))
         outputs = model(**inputs, use_cache=False)
+    # A model that calls its output layer twice, or not at all, would leave the loss of another computation in `caught`.
     if len(caught) != 1:
         raise RuntimeError(
             f"the output layer of {type(inner).__name__} ran {len(caught)} times in one forward pass, expected once; this "
@@ -133,8 +136,10 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, spec: Forwa
         return ForwardOutput(states.detach(), _targets(chosen, head, targets, spec), None, None)
     # Log-probabilities and distances share the same logits.
     logps, distances, slopes = compare(chosen, head, _together(arranged, targets, spec)).unbind(dim=1)
-    with torch.no_grad():
-        more = _targets(chosen, head, targets, spec) if wants_more else HeadOutputs(logps, None, None)
+    more = HeadOutputs(logps, None, None)
+    if wants_more:
+        with torch.no_grad():
+            more = _targets(chosen, head, targets, spec)
     return ForwardOutput(states.detach(), dataclasses.replace(more, logps=logps), distances, None, slopes.detach())
 
 
@@ -155,20 +160,26 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, spec: ForwardSpe
 
 
 def _concatenated(output: ForwardOutput) -> Tensor:
-    return output.head.logps if output.distances is None else torch.cat([output.head.logps, output.distances])
+    if output.distances is None:
+        return output.head.logps
+    return torch.cat([output.head.logps, output.distances])
 
 
 def _split(line: Tensor, output: ForwardOutput) -> ForwardOutput:
     """Replace the differentiable outputs by slices of the concatenated tensor."""
     tokens = output.head.logps.shape[0]
     head = dataclasses.replace(output.head, logps=line[:tokens])
-    return dataclasses.replace(output, head=head, distances=None if output.distances is None else line[tokens:])
+    distances = None
+    if output.distances is not None:
+        distances = line[tokens:]
+    return dataclasses.replace(output, head=head, distances=distances)
 
 
 def _with_logits(
     model: nn.Module, inputs: dict[str, Any], arranged: Layout, spec: ForwardSpec, tapped: list[Tensor]
 ) -> ForwardOutput:
     """Compute the outputs from the model's own logits, for any model that returns them."""
+    # A model without a config is not of transformers: it gets the plain arguments only.
     has_config = hasattr(unwrap(model), "config")
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
     outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
@@ -186,8 +197,8 @@ def _with_logits(
                 variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
     distances = slopes = None
     if any(spec.comparisons):
-        found = _together(arranged, targets, spec).of(logits, slice(0, len(logits)), dtype)
-        logps, distances, slopes = found.unbind(dim=1)
+        columns = _together(arranged, targets, spec).of(logits, slice(0, len(logits)), dtype)
+        logps, distances, slopes = columns.unbind(dim=1)
         slopes = slopes.detach()
     else:
         logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)

@@ -102,7 +102,9 @@ def tokenizer_file(source: str, *, revision: str | None = None) -> Path | None:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if path is None else Path(path)
+    if path is None:
+        return None
+    return Path(path)
 
 
 def difference_from_file(tokenizer: Any, path: Path) -> str | None:
@@ -154,7 +156,7 @@ def _difference_around_tokens(tokenizer: Any, plain: Any) -> str | None:
     """
     for token in plain.added_tokens_decoder.values():
         text = f"one {token} two{token}three"
-        ours, theirs = (list(each(text, add_special_tokens=False)["input_ids"]) for each in (tokenizer, plain))
+        ours, theirs = (list(encode(text, add_special_tokens=False)["input_ids"]) for encode in (tokenizer, plain))
         if ours != theirs:
             return f"it encodes {text!r} as {ours} instead of {theirs}"
     return None

@@ -96,7 +96,7 @@ def score_rows(
         retain: retain rows, for the scores that count tokens of retain answers.
         auxiliary: SU-LLM's two models, for its selection.
     """
-    there = weighting_scores.met_needs(
+    there = weighting_scores.ScoreInputs(
         scorer=scorer is not None,
         labels=all(example.forget_spans is not None for example in examples),
         retain=bool(retain),

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from atwu._cache import short_hash
-from atwu._file_reading import file_text, parse_json, printable, read_object, type_adapter, validated
-from atwu._manifest import LOG_NAME, RECORD_NAME, check_as_written
+from atwu._file_reading import printable, read_object, type_adapter, validated
+from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.trace import TRACE_NAME, read_trace
 from atwu.modeling.model_files import CONFIG
@@ -83,11 +83,6 @@ class _Study(_File):
     left_out: Mapping[str, str] | list[str] | None = None
 
 
-class _LogLine(_File):
-    __pydantic_extra__: dict[str, float | None]
-    step: float
-
-
 @contextlib.contextmanager
 def _with_remedy(remedy: str) -> Iterator[None]:
     try:
@@ -102,17 +97,6 @@ def read_run(path: Path, *, kind: type[_File] = _Run, remedy: str = "Restore the
         value = read_object(path, foreign=False)
         validated(value, type_adapter(kind), what=str(path))
     return value
-
-
-def read_log(path: Path) -> tuple[dict[str, Any], ...]:
-    """Read `log.jsonl`: lines with a `step` and numbers; a ValueError names the line."""
-    found = []
-    with _with_remedy("Restore the file, or delete it: then there are no curves of this run."):
-        for number, text in enumerate(file_text(path).split("\n"), start=1):
-            if text.strip():
-                found.append(parse_json(text, what=path, first_line=number))
-                validated(found[-1], type_adapter(_LogLine), what=f"{path}, line {number}")
-    return tuple(found)
 
 
 Part = tuple[str, dict[str, Any], list[RunRecord]]
@@ -217,13 +201,11 @@ def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRe
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
     run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
-    log = folder / LOG_NAME
-    lines = read_log(log) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
     label = folder.name if Path(result.model).name == folder.name else printable(result.model)
     seed = None if run is None else int(run["seed"])
     label = label.removesuffix(f"-s{seed}")
-    return RunRecord(shown.get(label) or public_text(label), seed, folder, result, run, lines, trace)
+    return RunRecord(shown.get(label) or public_text(label), seed, folder, result, run, trace)
 
 
 def _stored(result: EvalResult) -> RunRecord:

@@ -45,8 +45,6 @@ class RunRecord:
     result: EvalResult
     run: Mapping[str, Any] | None = None
     """`run.json`: method, config, data, versions, seconds, memory."""
-    log: tuple[Mapping[str, Any], ...] = ()
-    """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
     trace: Trace | None = None
 
 
@@ -98,18 +96,20 @@ class Records:
     def prompts(self) -> str:
         """Number of prompts per forget question, as a range; empty if not recorded."""
         settings = [result.settings.get("questions_per_row", {}) for _, result in self.single_results]
-        asked = [number for each in settings for number in each.get("forget", ())]
+        asked = [number for prompts in settings for number in prompts.get("forget", ())]
         return format_range(asked) if asked else ""
 
     @cached_property
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds, as in tables."""
-        found = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
+        results = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
         references = list(self.references.values())
         for label in self.labels:
             first, *others = (run.result for run in self.of(label))
-            found[label] = mean_over_seeds([first, *others], references=references, name=label) if others else first
-        return found
+            results[label] = first
+            if others:
+                results[label] = mean_over_seeds([first, *others], references=references, name=label)
+        return results
 
     @cached_property
     def table(self) -> Table:
@@ -165,23 +165,23 @@ def degradation_notes(table: Table) -> list[str]:
 
 def models_by_warning(results: Iterable[tuple[str, EvalResult]]) -> dict[str, list[str]]:
     """Return each warning once, with the models it applies to."""
-    found: dict[str, dict[str, None]] = {}
+    models: dict[str, dict[str, None]] = {}
     for name, result in results:
         for warning in result.warnings:
-            found.setdefault(warning, {})[name] = None
-    return {warning: list(names) for warning, names in found.items()}
+            models.setdefault(warning, {})[name] = None
+    return {warning: list(names) for warning, names in models.items()}
 
 
 def left_out(records: Records) -> dict[str, str]:
     """Failed runs and unsupported methods, with the reason in `study.json`."""
-    found = reasons(records.study, "failed") | reasons(records.study, "left_out")
-    return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
+    missing = reasons(records.study, "failed") | reasons(records.study, "left_out")
+    return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in missing.items()}
 
 
 def format_left_out(records: Records) -> str:
     """Format `left_out` in one sentence: `Left out: atwu-s1 (diverged), dpo (needs questions)`; empty if there is none."""
-    found = left_out(records)
-    short = {name: why if len(why) <= 100 else f"{why[:99].rstrip()}…" for name, why in found.items()}
+    missing = left_out(records)
+    short = {name: why if len(why) <= 100 else f"{why[:99].rstrip()}…" for name, why in missing.items()}
     listed = ", ".join(f"{name} ({why})" if why else name for name, why in short.items())
     return listed and f"Left out: {listed}"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import Encoder
 from atwu.data.question_forms import FORMS, OPEN_FORMS, OPTION_FORMS
 from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example
@@ -16,10 +15,6 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT, Asking
 from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.metrics.key_tokens import key_token_probability
-from atwu.evaluation.metrics.recall_by_form import forms_to_ask
-from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.forward import position_limit
 from atwu.request.measurement import fact_askings
 from atwu.request.verdict import STATING_LIMIT
 
@@ -27,8 +22,6 @@ TIMED_ROWS = 32
 """Number of questions that are answered to estimate the duration of a check; in small batches, each takes longer."""
 CHECKED_TOGETHER = 64
 """Number of questions after which a check may end early."""
-LIKELY = 0.2
-"""Key-token probability above which a fact may show in an answer to a question of a form that is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +137,6 @@ class AnswerCheck:
         return tuple(
             place for place in sorted(answers) if (self.askings[place].fact, self.askings[place].name) in stated
         )
-
-    def likely_facts(self, generator: TransformersGenerator) -> int:
-        """Return how many of the forget rows, in all forms that list no options, have likely key tokens.
-
-        A form that is too long for the model or for `max_length` is left out: training has shorter ones.
-        """
-        model = generator.model
-        longest = min(self.encoder.max_length, position_limit(model) or self.encoder.max_length)
-        rows, encoded = list[Example](), list[EncodedRow]()
-        for form in forms_to_ask(self.rows, self.neighbours):
-            with contextlib.suppress(ValueError):  # the prompt alone is longer
-                row = self.encoder.encode(form.row)
-                if form.form not in OPTION_FORMS and len(row.input_ids) <= longest:
-                    rows.append(form.row)
-                    encoded.append(row)
-        tokens = zip(rows, read_tokens(model, encoded, entropy=False), strict=True)
-        return sum((key_token_probability(row, values) or 0.0) > LIKELY for row, values in tokens)
 
     def estimate_seconds(self, generator: TransformersGenerator) -> float:
         """Estimate the duration of a check from a few questions; half of the checks are assumed to ask all."""

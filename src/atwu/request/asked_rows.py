@@ -14,6 +14,7 @@ from typing import Any
 
 from atwu._file_reading import file_text
 from atwu._files import file_digest
+from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.data.documents import is_document, is_list_of_questions
 from atwu.data.schema import Example
@@ -132,7 +133,8 @@ def ask_for_rows(
         ValueError: the model says nothing stable; the message has the numbers. Nothing was written.
         FileExistsError, OSError: the output cannot be created.
     """
-    key = {"asked": asked.key, "model": model_key(source), "system": config.system, "max_length": config.max_length}
+    options = {"system": config.system, "max_length": config.max_length}
+    key = run_key("ask", options=options, model=model_key(source), rows={}, inputs={"asked": asked.key})
     finished = RequestFolder(output_path(output))
     if not overwrite and finished.asked_key() == key:
         return _recorded(asked, finished, finished)

@@ -23,7 +23,7 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.memory_estimate import Footprint, Memory, longest_batch, measure_footprint, memory
 from atwu.training.row_sets import RowsInput
-from atwu.training.training_rows import changes_questions, unlearning_rows
+from atwu.training.training_rows import unlearning_rows
 
 MEMORY_MARGIN = 0.1
 """Share of the free memory that stays unused."""
@@ -131,8 +131,8 @@ def strategy_estimates(
             footprints[key] = measure_footprint(source, config, batch, device=device)
         needed = memory(footprints[key], config, device=device)
         if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
-            # The controller keeps the original and the best weights in main memory.
-            copies = needed.copies + 2 * footprints[key].trained
+            # The controller keeps the best weights in main memory.
+            copies = needed.copies + footprints[key].trained
             holes = HOLES_OF_STEP * needed.turning + HOLES_OF_OUTPUT * footprints[key].embedding * (not config.lora_r)
             needed = dataclasses.replace(needed, copies=copies, holes=holes)
         yield StrategyEstimate(strategy, needed, free)
@@ -169,7 +169,7 @@ def batch_of(
         adds: add self-generated answers to given rows, as with a chosen method (`chooses_method`).
     """
     rows: list[Example] | None = None
-    if "retain" in config.recipe().needs:
+    if config.recipe().reads_retain:
         rows = list(retain or ())
         if retain is None or adds:
             rows += [Example.from_qa(question, "word " * GENERATED_TOKENS) for question in general_questions("kept")]
@@ -234,10 +234,9 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
                 Choice("retain_weight", 2.0, "refusals spread to other questions otherwise"),
             ]
     taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
-    compares = {"alternates", "retain_alternates"} & set(taken.needs)
-    if "forms" not in given and not compares and any(row.messages for row in rows):
+    if "forms" not in given and not taken.prefers_as_written and any(row.messages for row in rows):
         asks = ",".join(form for form in TRAINED_FORMS if form not in PLAIN_FORMS)
-        forms = asks if changes_questions(taken) else "auto"
+        forms = asks if taken.changes_questions else "auto"
         why = "also as blanks, unfinished sentences and choices, else these bring it back"
         chosen.append(Choice("forms", forms, why))
     return tuple(choice for choice in chosen if choice.name not in given)

@@ -75,9 +75,7 @@ def gather(run: str | Path, *, show_rows: bool = False, device: str | None = Non
         verdict=VerdictSummary(verdict.outcome, verdict.reason, verdict.rule, verdict.criteria),
         states=_states(finished.folder.answers("before").select(set=FORGET), facts, asked),
         leaks=facts.stating,
-        model_before=Weights(
-            public_text(record["original_model"]["model"]), finished.folder.result("before").fingerprint, {}
-        ),
+        model_before=Weights(public_text(record["original_model"]["model"]), finished.request.fingerprint, {}),
         model_after=Weights(
             public_text(str(finished.folder.run)),
             fingerprint,

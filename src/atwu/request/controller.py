@@ -1,12 +1,10 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
-Every few steps it measures the key-token probability and accuracy of the forget rows, and the loss on retained data. Rows that
-are still known are drawn more often from then on. If progress is slow and less than a quarter of the retain limit is used,
-the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are restored and the
-learning rate is halved. Once the forget rows are no better known than holdout rows, steps at half the rate follow until greedy
-answers do not state them either; while they do, the rate returns to its first value. The change of the weights is then scaled
-down as far as this stays true, which brings everything else closer to the original model: weights between those of two models
-often combine what each does well (WiSE-FT, Wortsman et al. 2022).
+Every few steps it counts the forget rows that are still known, in all forms that are trained on, and measures the loss on
+retained data. Rows that are still known are drawn more often from then on. If progress is slow and less than a quarter of the
+retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are
+restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until greedy answers do
+not state the facts either; while they do, the rate returns to its first value.
 """
 
 from __future__ import annotations
@@ -31,8 +29,10 @@ from atwu.training.progress import Say
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
 MIN_PROGRESS = 0.08
-"""Progress is slow if training between two evaluations advances less than this fraction of the distance from start to goal, and
-of all rows fewer than this share are forgotten, while more remains: one token may keep the accuracy above its goal."""
+"""Progress is slow if training between two evaluations advances less than this fraction of the way from start to goal."""
+NEAR = 1 / 4
+"""Share of the way from which the learning rate is not raised any more, and at which a run that no longer comes closer is
+checked as if it had reached the goal."""
 MAX_SHARE_FOR_INCREASE = 1 / 4
 """Share of the retain limit from which slow progress does not raise the learning rate: after fine-tuning on facts word
 for word, the first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
@@ -41,13 +41,11 @@ MAX_ROLLBACKS = 4
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
 MAX_AT_GOAL = 6
-"""Number of checks of greedy answers, or of evaluations at the goal before the first one, after which a run goes on to its end
-although some facts are still stated: a single word, such as "Asia" in "East Asia", may never disappear, and further training
-only does damage."""
-MAX_KNOWN_SHARE = 0.05
-"""A run cools down from this share of rows known in any form: more of them come back meanwhile."""
+"""Number of checks of greedy answers after which a run goes on to its end although some facts are still stated: further
+training only does damage."""
 PATIENCE = 3
-"""Number of evaluations without a smaller leak after which a run ends, too."""
+"""Number of evaluations without a smaller leak after which a run ends, too, and without fewer known rows near the goal after
+which answers are checked."""
 COOLDOWN, LR_COOLDOWN = 2, 0.5
 """Evaluations between the one at which the rows are forgotten and the first check of greedy answers, and factor on the learning
 rate meanwhile: smaller steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has
@@ -55,15 +53,12 @@ faded, and what answers state changes less from step to step."""
 MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
 """Largest number of such evaluations: a run cools down until the increase of the retain loss is at most the first share of its
 limit, or has fallen by less than the second share of the limit since the last evaluation."""
-CHANGE_SCALES: Sequence[float] = (0.9, 0.8, 0.7, 0.6, 0.5)
-"""Factors on the change of the weights, of which a binary search after training finds the smallest that still forgets."""
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
-"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less and for a smaller change."""
-EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL, EXPECTED_SCALE_CHECKS = 8, 4, 2
-"""Expected numbers until measurements give better ones: of all evaluations, of those at the goal, and of checks of greedy
-answers while the change of the weights is scaled."""
+"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less."""
+EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL = 8, 4
+"""Expected numbers until measurements give better ones: of all evaluations, and of those at the goal."""
 CONTROLLER_STATE_NAME = "controller.json"
 """File in a checkpoint: the state of the controller."""
 
@@ -113,8 +108,8 @@ class AdaptiveController(TrainerCallback):
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
         is no worse than the smallest, the one with the smallest loss on retained data."""
-        self.rollbacks, self.cooled, self.change_scale = 0, 0, 1.0
-        self._weights = KeptWeights(trainer, original=stop and not trainer.sharded)  # before a checkpoint is loaded
+        self.rollbacks, self.cooled = 0, 0
+        self._weights = KeptWeights(trainer)
         """Weights of the best evaluation step."""
         self._leaking: tuple[int, ...] = ()
         """`Leak.places` of the last check."""
@@ -145,41 +140,47 @@ class AdaptiveController(TrainerCallback):
         measured = self._evaluate(state.global_step)
         if not self.stop:
             return
-        increase, limit = self.evaluations.retain_loss_increase(measured), self.evaluations.goals.max_retain_increase
+        increase, limit = self.evaluations.retain_loss_increase(measured), self.evaluations.max_retain_increase
         if not self.evaluations.within_limit(measured):
             self._roll_back(control, f"retain loss {increase:+.3f} is above the limit of {limit:g}")
             return
-        remaining = self.evaluations.remaining(measured)
         if self.cooled and self._mends(increase):
             self._cool_down()
             return
-        if remaining <= 0 and (self.cooled or not self.adapt):
+        at_goal = self._at_goal()
+        if at_goal and (self.cooled or not self.adapt):
             self._check_answers(control, measured)
             return
         self._keep_if_best(measured)
-        if remaining <= 0 and not self._waits(measured):
+        if at_goal:
             self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
-        forgotten = (self.history[-2].known_share or 0.0) - (measured.known_share or 0.0)
-        progress = max(self.evaluations.remaining(self.history[-2]) - remaining, forgotten)
-        slow = measured.step > self.trainer.args.warmup_steps and progress < MIN_PROGRESS <= remaining
-        if any(each.leak is not None for each in self.history):
-            if not self._end_if_stuck(control, f"step {measured.step}: better known than the goal"):
-                self.say(f"step {measured.step}: better known than the goal; training continues")
+        if any(record.leak is not None for record in self.history):
+            if not self._end_if_stuck(control, f"step {measured.step}: rows are known again"):
+                self.say(f"step {measured.step}: rows are known again; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
-        elif self.adapt and slow and not self.rollbacks and self._uses_less_than(MAX_SHARE_FOR_INCREASE, measured):
+        elif self.adapt and self._is_slow(measured) and self._uses_less_than(MAX_SHARE_FOR_INCREASE, measured):
             self._scale_rate(LR_INCREASE, "slow progress")
 
-    def _waits(self, measured: EvaluationRecord) -> bool:
-        """Whether too many rows are still known in some form for a run to cool down."""
-        at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
-        return (measured.known_share or 0.0) > MAX_KNOWN_SHARE and at_goal < MAX_AT_GOAL
+    def _at_goal(self) -> bool:
+        """Whether answers are worth checking: almost no row is known, or near that the number no longer falls."""
+        remaining = [self.evaluations.remaining(record) for record in self.history]
+        if remaining[-1] <= 0:
+            return True
+        evaluations_since = len(remaining) - 1 - remaining.index(min(remaining))
+        return min(remaining) > 0 and remaining[-1] < NEAR and evaluations_since >= PATIENCE
+
+    def _is_slow(self, measured: EvaluationRecord) -> bool:
+        remaining = self.evaluations.remaining(measured)
+        progress = self.evaluations.remaining(self.history[-2]) - remaining
+        warm = measured.step > self.trainer.args.warmup_steps
+        return warm and not self.rollbacks and progress < MIN_PROGRESS and remaining >= NEAR
 
     def _mends(self, increase: float) -> bool:
         """Whether a run that cools down goes on before answers are checked."""
-        limit = self.evaluations.goals.max_retain_increase
+        limit = self.evaluations.max_retain_increase
         fallen = self.evaluations.retain_loss_increase(self.history[-2]) - increase
         falls = increase > MENDED_SHARE * limit and fallen >= MIN_MENDED_SHARE * limit
         return self.cooled < (MAX_COOLDOWN if falls else COOLDOWN)
@@ -196,7 +197,7 @@ class AdaptiveController(TrainerCallback):
         self._expect(measured)
         self._keep_if_best(measured)
         if leak is None:
-            self._end(control, f"step {measured.step}: forget rows are no better known than holdout rows")
+            self._end(control, f"step {measured.step}: forgotten in all ways of asking")
             return
         if self.forget_leaks:
             self._unlearn_leaks(leak)
@@ -227,7 +228,7 @@ class AdaptiveController(TrainerCallback):
 
     def _uses_less_than(self, share: float, measured: EvaluationRecord) -> bool:
         """Whether less than a share of the retain limit is used, so that the learning rate may rise."""
-        return self.evaluations.retain_loss_increase(measured) < share * self.evaluations.goals.max_retain_increase
+        return self.evaluations.retain_loss_increase(measured) < share * self.evaluations.max_retain_increase
 
     def _cool_down(self) -> None:
         """Train until the next evaluation without a check of answers."""
@@ -272,8 +273,6 @@ class AdaptiveController(TrainerCallback):
             self.say(f"kept the weights of step {self.best.step}")
         if self.trainer.cleaning is not None:
             self._clean_change(self.last)
-        if self._weights.scalable and self.best is not None and self.best.leak is not None:
-            self._scale_change(self.best)
         if self.history_file is not None and args.should_save:
             increase = self.evaluations.retain_loss_increase(self.last)
             history = TrainingHistory(
@@ -281,7 +280,6 @@ class AdaptiveController(TrainerCallback):
                 self.last.step,
                 self.rollbacks,
                 increase if math.isfinite(increase) else None,
-                self.change_scale,
             )
             write_json(self.history_file, dataclasses.asdict(history))
 
@@ -292,8 +290,7 @@ class AdaptiveController(TrainerCallback):
             self.trainer.clean_change(self.trainer.cleaning, share)
             measured, reason = self._measure_cleaned(trained)
             self.say(
-                f"weight change cleaned with {share:.2g} of the strength: key-token prob {measured.probability:.3f}  accuracy "
-                f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
+                f"weight change cleaned with {share:.2g} of the strength: {self._describe(measured)}"
                 + (f"; not kept: {reason}" if reason else "")
             )
             if not reason:
@@ -305,80 +302,38 @@ class AdaptiveController(TrainerCallback):
 
     def _measure_cleaned(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
         """Measure weights with a cleaned change; return also why less is forgotten than before, or nothing."""
-        measured = self.evaluations.measure(trained.step)
+        measured, _ = self.evaluations.measure(trained.step)
         if not self.stop:
             return measured, ""
+        if self._known_again(measured, trained):
+            return measured, "rows are known again"
         if trained.leak is None:
-            less = self.evaluations.remaining(measured) > self.evaluations.remaining(trained)
-            return measured, "the rows are better known than before" if less else ""
-        if not self.evaluations.forgotten(measured):
-            return measured, "better known than holdout rows"
+            return measured, ""
         leak = self._find_leak(at_most=self._tolerated_leak)
         leaks_more = leak is not None and leak.excess > self._tolerated_leak
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
-    # Scale of the weight change
-
-    def _scale_change(self, trained: EvaluationRecord) -> None:
-        """Scale the change of the weights down to the smallest factor with which the rows stay as forgotten as they are."""
-        scales, likely = CHANGE_SCALES, self.evaluations.likely_facts()
-        while scales:
-            middle = len(scales) // 2
-            scale = scales[middle]
-            self._weights.scale_change(scale)
-            measured, reason = self._measure_scaled(trained, likely)
-            self.say(
-                f"weight change scaled to {scale:g}: key-token prob {measured.probability:.3f}  accuracy "
-                f"{measured.accuracy:.3f}  retain loss {self.evaluations.retain_loss_increase(measured):+.3f}"
-                + (f"; not forgotten: {reason}" if reason else "")
-            )
-            if reason:
-                scales = scales[:middle]
-            else:
-                self.change_scale, self.best, scales = scale, measured, scales[middle + 1 :]
-                self.history.append(measured)
-        self._weights.scale_change(self.change_scale)
-        if self.change_scale < 1:
-            self.say(f"kept {self.change_scale:g} of the weight change: rows stay forgotten with less damage")
-
-    def _measure_scaled(self, trained: EvaluationRecord, likely: int) -> tuple[EvaluationRecord, str]:
-        """Measure weights with a scaled change; return also why the rows are not forgotten any more, or nothing.
-
-        Args:
-            likely: number of facts that are likely with the whole change.
-        """
-        measured = self.evaluations.measure(trained.step)
-        if not self.evaluations.forgotten(measured) or not self.evaluations.within_limit(measured):
-            return measured, "better known than holdout rows"
-        if (facts := self.evaluations.likely_facts()) > likely:
-            return measured, f"{facts} facts are likely in some form, {likely} with the whole change"
-        at_most = self._tolerated_leak
-        leak = self._find_leak(at_most=at_most)
-        leaks_more = leak is not None and leak.excess > at_most
-        return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
+    def _known_again(self, measured: EvaluationRecord, trained: EvaluationRecord) -> bool:
+        """Whether more rows are known than count as forgotten, and more than before."""
+        return self.evaluations.remaining(measured) > self.evaluations.remaining(trained)
 
     def _evaluate(self, step: int) -> EvaluationRecord:
-        measured, known = self.evaluations.measure(step), ""
+        measured, rows = self.evaluations.measure(step)
         if self.stop and self.adapt:
-            rows = self.evaluations.known_rows()
-            self.trainer.sampler.prefer(*rows)
+            self.trainer.sampler.prefer(rows.known, rows.forgotten)
             self.trainer.sampler.prefer_also(self._leaked)
-            if total_rows := sum(map(len, rows)):
-                measured = dataclasses.replace(measured, known_share=len(rows[0]) / total_rows)
-                known = f"known rows {len(rows[0])}/{total_rows}  "
         self.history.append(measured)
-        last, goals = int(self.trainer.state.max_steps), self.evaluations.goals
+        last = int(self.trainer.state.max_steps)
         total = str(last)
         if self.stop:
             self._expect(measured)
             total = f"~{min(self.trainer.expected_steps, last)}"
-        increase = self.evaluations.retain_loss_increase(measured)
-        self.say(
-            f"step {measured.step}/{total}  {known}key-token prob {measured.probability:.3f} (goal {goals.probability:.3f})  "
-            f"accuracy {measured.accuracy:.3f} (goal {goals.accuracy:.3f})  "
-            f"retain loss {increase:+.3f} (limit {goals.max_retain_increase:.3f})"
-        )
+        self.say(f"step {measured.step}/{total}  {self._describe(measured)}")
         return measured
+
+    def _describe(self, measured: EvaluationRecord) -> str:
+        increase, limit = self.evaluations.retain_loss_increase(measured), self.evaluations.max_retain_increase
+        return f"known rows {measured.known_rows} of {measured.measured_rows}  retain loss {increase:+.3f} (limit {limit:.3f})"
 
     def _expect(self, measured: EvaluationRecord) -> None:
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""
@@ -394,8 +349,8 @@ class AdaptiveController(TrainerCallback):
             reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
             last = (reached + further - (at_goal == 0)) * self.every
         unchecked = max(cooldown - self.cooled, 0)
-        checks = further - unchecked + (EXPECTED_SCALE_CHECKS if self._weights.scalable else 0)
-        self.trainer.expected_steps, self.trainer.expected_pause = last, checks * self._check_seconds
+        self.trainer.expected_steps = last
+        self.trainer.expected_pause = (further - unchecked) * self._check_seconds
 
     # Learning rate and weights
 

@@ -25,7 +25,7 @@ from atwu.evaluation.facts.askings import (
     second_turns,
     split_facts,
 )
-from atwu.evaluation.facts.fact_table import FactTable, answerer, ask_facts, join_tables
+from atwu.evaluation.facts.fact_table import GENERAL, NEVER_KNOWN, FactTable, answerer, ask_facts, join_tables
 from atwu.evaluation.facts.model_states import (
     DIRECTION,
     EIGHT_BITS,
@@ -40,7 +40,6 @@ from atwu.evaluation.metrics.relearning import check_memory
 from atwu.evaluation.metrics.weight_attacks import quantized_weights
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.measurement import STATE_FORMS, Reading, ask_in_cheap_states, ask_model
-from atwu.request.training_goals import GENERAL, HOLDOUT_SET
 from atwu.training.progress import Say
 
 SAMPLES_DRAWN = 8
@@ -81,7 +80,7 @@ def ask_in_all_states(request: FinishedRequest, say: Say) -> StatesAsked:
     ]
     asker = _StateAsker(model, tokenizer, request.reading, sets.get(NEIGHBOURS, ()))
     tables += [asker.second_turn(sets[FORGET]), asker.sampled(sets[FORGET])]
-    unknown = [asker.in_state(sets[HOLDOUT_SET], "as saved"), asker.sampled(sets[HOLDOUT_SET])]
+    unknown = [asker.in_state(sets[NEVER_KNOWN], "as saved"), asker.sampled(sets[NEVER_KNOWN])]
     if getattr(model, "is_quantized", False):
         missing.append("fine-tuning and 8 bits: the model has quantized weights")
     else:
@@ -94,13 +93,13 @@ def ask_in_all_states(request: FinishedRequest, say: Say) -> StatesAsked:
         else:
             say("fine-tuning the unlearned model on half of the facts, and on unrelated rows")
             tables += asker.fine_tuned(sets[FORGET])
-            unknown += asker.fine_tuned(sets[HOLDOUT_SET])
+            unknown += asker.fine_tuned(sets[NEVER_KNOWN])
             tables += asker.fine_tuned_on(sets[GENERAL], sets[FORGET])
     try:
         tables.append(_pushed_back(request, asker, say))
     except (AtwuError, ValueError) as error:
         missing.append(f"{DIRECTION}: {error}")
-    if not sets[HOLDOUT_SET]:
+    if not sets[NEVER_KNOWN]:
         missing.append("facts the model never knew: the holdout rows are not as in the request any more")
     return StatesAsked(join_tables(tables), join_tables(unknown), tuple(missing))
 

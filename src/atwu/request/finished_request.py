@@ -66,8 +66,7 @@ class FinishedRequest:
     @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of the weights in the folder, checked against the measured ones."""
-        now = model_fingerprint(self.model[0])
-        recorded = self.folder.result("after").fingerprint
+        now, recorded = model_fingerprint(self.model[0]), self.record["result_fingerprint"]
         if now != recorded:
             raise ValueError(
                 f"the weights in {self.folder.run} were changed after the run: fingerprint {now}, recorded {recorded}."
@@ -87,7 +86,7 @@ class FinishedRequest:
         except (OSError, ValueError) as error:
             raise MissingInputError(f"the original model is not available ({error})") from None
         # A quantized run trains another model than the one in its record.
-        if model_fingerprint(model) != self.folder.result("before").fingerprint:
+        if model_fingerprint(model) != self.request.fingerprint:
             raise MissingInputError(f"{start['model']} has other weights than the original model of the run")
         # The tokenizer of the run has the chat template that the model was measured with.
         return model, load_tokenizer(str(self.folder.run), trust_remote_code=start["trust_remote_code"])

@@ -1,10 +1,10 @@
-"""Evaluations during an unlearning run: how far the forget rows are from the goals, and the loss on retained data."""
+"""Evaluations during an unlearning run: how many forget rows are still known, and the loss on retained data."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 
 from atwu._file_reading import read_json, type_adapter, validated
+from atwu.benchmarks.base import evenly_spaced
 from atwu.data.encode import EncodedRow
 from atwu.data.question_forms import OPTION_FORMS
-from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.metrics.key_tokens import key_token_accuracy, key_token_probability
+from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.device import release_freed_memory
 from atwu.modeling.modes import bfloat16_weights, full_precision
@@ -26,27 +26,36 @@ from atwu.training.sharding import broadcast_from_main
 
 _T = TypeVar("_T")
 
-MAX_TRAINED_ROWS = 1000
-"""Largest number of rows, in all their forms, of which each evaluation step measures all."""
+KNOWN_PROBABILITY = 0.03
+"""Key-token probability above which a row is known: rows about invented people, which no model was trained on, have .02 to .03
+on average."""
+MAX_KNOWN_SHARE = 0.05
+"""Share of the rows in all their forms up to which they count as forgotten: a single word, such as "Asia" in "East Asia", may
+never disappear."""
+MAX_MEASURED_ROWS = 1000
+"""Forget rows in their forms that an evaluation reads, at most; evenly spaced."""
 
-HISTORY_SCHEMA: Final = "atwu.history/2"
+HISTORY_SCHEMA: Final = "atwu.history/3"
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
     step: int
-    probability: float
-    """Mean `key_token_probability` of the forget rows, as written or with other prompts, whichever is higher."""
-    accuracy: float
-    """The same for `key_token_accuracy`."""
+    known_rows: int
+    """Forget rows, in all the forms that training uses, whose key tokens are still likely."""
+    measured_rows: int
+    """Rows of which this was measured."""
     retain_losses: tuple[float, ...]
     """Mean loss of each set of retained data, in nats/token."""
     learning_rate: float
     leak: float | None = None
     """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
     earlier one, it may be a lower bound."""
-    known_share: float | None = None
-    """Share of the rows trained on, in all their forms, that are still known; None if they were not measured."""
+
+    @property
+    def known_share(self) -> float:
+        """Share of the measured rows that are known; 0 without any."""
+        return self.known_rows / max(self.measured_rows, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,7 @@ class TrainingHistory:
     rollbacks: int
     retain_loss_increase: float | None
     """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
-    change_scale: float = 1.0
-    """Factor on the change of the weights since the start, chosen after training."""
-    schema: Literal["atwu.history/2"] = HISTORY_SCHEMA
+    schema: Literal["atwu.history/3"] = HISTORY_SCHEMA
 
 
 def read_history(file: Path) -> TrainingHistory:
@@ -72,72 +79,46 @@ def read_history(file: Path) -> TrainingHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerGoals:
-    """Goals that end a run once it reaches all of them, and the limit above which the controller restores earlier weights."""
+class ControllerRows:
+    """What the controller measures beside the rows that the trainer trains on."""
 
-    probability: float
-    """Goal: mean `key_token_probability` of holdout rows."""
-    accuracy: float
-    """Goal: `key_token_accuracy` of holdout rows, upper end of its interval. The upper end, because later
-    sub-word tokens are predictable from earlier ones, so accuracy rarely falls to the mean."""
-    max_retain_increase: float
-    """Limit: largest accepted increase of the loss on any set of retained data, in nats/token."""
-    accepted_probability: float
-    """Largest `key_token_probability` of forget rows at which a smaller change of the weights still forgets them: between the
-    goal and the upper end of the interval of holdout rows."""
+    retain: tuple[Sequence[EncodedRow], ...]
+    """Sets of retained data."""
+    answers: AnswerCheck
+    """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
+    text_chance: float | None = None
+    """Key-token probability above which a text to be recited is known: the highest one of texts that the model never saw."""
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerRows:
-    forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
-    """Forget rows as written, and with other prompts."""
-    retain: tuple[Sequence[EncodedRow], ...]
-    answers: AnswerCheck
-    """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
+class KnownRows:
+    """Places of forget rows."""
+
+    known: list[int]
+    forgotten: list[int]
 
 
 class GoalEvaluations:
-    """Measures the model of a trainer on some rows, and compares it with the goals and with the first evaluation."""
+    """Measures the model of a trainer on some rows, and compares it with the goals and with the first evaluation.
 
-    def __init__(self, trainer: Any, rows: ControllerRows, goals: ControllerGoals) -> None:
-        self.trainer, self.rows, self.goals = trainer, rows, goals
+    Args:
+        max_retain_increase: largest accepted increase of the loss on any set of retained data, in nats/token.
+    """
+
+    def __init__(self, trainer: Any, rows: ControllerRows, max_retain_increase: float) -> None:
+        self.trainer, self.rows, self.max_retain_increase = trainer, rows, max_retain_increase
         self.history: list[EvaluationRecord] = []
 
-    def measure(self, step: int) -> EvaluationRecord:
+    def measure(self, step: int) -> tuple[EvaluationRecord, KnownRows]:
+        """Measure the model as it is; of a large forget set some rows are read."""
         return self._from_first_process(lambda: self._measure(step))
 
     def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
         return self._check_answers(lambda asked: self.rows.answers.find_leak(asked, at_most=at_most, first=first))
 
-    def likely_facts(self) -> int:
-        return self._check_answers(self.rows.answers.likely_facts)
-
     def estimate_check_seconds(self) -> float:
         """Estimate the duration of `find_leak`."""
         return self._check_answers(self.rows.answers.estimate_seconds)
-
-    def known_rows(self) -> tuple[list[int], list[int]]:
-        """Return the indices of the rows trained on that are still known, and of those that are forgotten.
-
-        Left out are rows that list the key text in their question, where its probability says little, and all rows of a large
-        set or of one that was not given as text.
-        """
-        return self._from_first_process(self._known_rows)
-
-    def _known_rows(self) -> tuple[list[int], list[int]]:
-        rows = self.trainer.rows.forget
-        served = len(rows.rows) - rows.waiting
-        if rows.examples is None or served > MAX_TRAINED_ROWS:
-            return [], []
-        forms = rows.forms or ("question",) * served
-        with self._rounded():
-            read = read_tokens(self.trainer.model, rows.rows[:served], entropy=False)
-        found: tuple[list[int], list[int]] = ([], [])
-        for place, (row, tokens, form) in enumerate(zip(rows.examples[:served], read, forms[:served], strict=True)):
-            probability = key_token_probability(row, tokens)
-            if form not in OPTION_FORMS and probability is not None:
-                found[probability <= self.goals.probability].append(place)
-        return found
 
     def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
         """Return the places of the forget rows, trained on or waiting, whose questions were answered with their facts."""
@@ -177,21 +158,38 @@ class GoalEvaluations:
         release_freed_memory(self.trainer.args.device)
         return found
 
-    def _measure(self, step: int) -> EvaluationRecord:
-        model = self.trainer.model
+    def _measure(self, step: int) -> tuple[EvaluationRecord, KnownRows]:
         with self._rounded():
-            forget = [
-                list(zip(rows, read_tokens(model, encoded, entropy=False), strict=True))
-                for rows, encoded in self.rows.forget
-            ]
-            retain = [read_tokens(model, rows, entropy=False) for rows in self.rows.retain]
-        return EvaluationRecord(
-            step,
-            max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in forget),
-            max(_mean(key_token_accuracy(row, tokens) for row, tokens in rows) for rows in forget),
-            tuple(-float(np.mean(np.concatenate([row.logps for row in rows]))) for rows in retain),
-            self.learning_rate,
-        )
+            rows = self._known_rows()
+            retain = [read_tokens(self.trainer.model, encoded, entropy=False) for encoded in self.rows.retain]
+        losses = tuple(-float(np.mean(np.concatenate([row.logps for row in read]))) for read in retain)
+        total = len(rows.known) + len(rows.forgotten)
+        return EvaluationRecord(step, len(rows.known), total, losses, self.learning_rate), rows
+
+    def _known_rows(self) -> KnownRows:
+        """Return the rows trained on that are still known, and those that are not.
+
+        Left out are rows that list the key text in their question, where its probability says little.
+        """
+        rows = self.trainer.rows.forget
+        forms = rows.forms or ("question",) * len(rows.rows)
+        trained = range(len(rows.rows) - rows.waiting)
+        places = evenly_spaced([place for place in trained if forms[place] not in OPTION_FORMS], MAX_MEASURED_ROWS)
+        read = read_tokens(self.trainer.model, [rows.rows[place] for place in places], entropy=False)
+        known, forgotten = list[int](), list[int]()
+        for place, tokens in zip(places, read, strict=True):
+            row = rows.examples[place]
+            probability = key_token_probability(row, tokens)
+            if probability is None:
+                continue
+            chance = self.rows.text_chance
+            if row.chance_run is None or chance is None:
+                chance = KNOWN_PROBABILITY
+            if probability > chance:
+                known.append(place)
+            else:
+                forgotten.append(place)
+        return KnownRows(known, forgotten)
 
     @property
     def learning_rate(self) -> float:
@@ -200,19 +198,11 @@ class GoalEvaluations:
         return float(scheduler.base_lrs[0]) if scheduler is not None else float(self.trainer.args.learning_rate)
 
     def remaining(self, measured: EvaluationRecord) -> float:
-        """Return the share of the way to the goal that remains: 1 at the start, 0 at the goal; the larger of two metrics."""
-        first, goals = self.history[0], self.goals
-        logs = (math.log(max(value, 1e-9)) for value in (first.probability, measured.probability, goals.probability))
-        if measured.known_share == 0:
-            # A few tokens inside words stay predictable ("mg of"), and would keep the accuracy of few rows above its goal.
-            return _share(*logs)
-        return max(_share(*logs), _share(first.accuracy, measured.accuracy, goals.accuracy))
-
-    def forgotten(self, measured: EvaluationRecord) -> bool:
-        """Whether the forget rows are no better known than holdout rows."""
-        goals = self.goals
-        predicted = measured.known_share != 0 and measured.accuracy > goals.accuracy
-        return measured.probability <= goals.accepted_probability and not predicted
+        """Return the share of the way to the goal that remains: 1 at the start, 0 at the goal."""
+        left = measured.known_share - MAX_KNOWN_SHARE
+        if left <= 0:
+            return 0.0
+        return left / max(self.history[0].known_share - MAX_KNOWN_SHARE, left)
 
     def retain_loss_increase(self, measured: EvaluationRecord) -> float:
         """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""
@@ -222,12 +212,4 @@ class GoalEvaluations:
 
     def within_limit(self, measured: EvaluationRecord) -> bool:
         """Whether the loss on retained data is at most at its limit; NaN is above every limit."""
-        return self.retain_loss_increase(measured) <= self.goals.max_retain_increase
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    return float(np.mean([value for value in values if value is not None]))
-
-
-def _share(first: float, now: float, goal: float) -> float:
-    return (now - goal) / max(first - goal, 1e-9) if now > goal else 0.0
+        return self.retain_loss_increase(measured) <= self.max_retain_increase

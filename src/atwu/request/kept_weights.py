@@ -1,4 +1,4 @@
-"""Copies of the trained weights in main memory: those of the original model, and of the best evaluation so far."""
+"""A copy of the trained weights in main memory: those of the best evaluation so far."""
 
 from __future__ import annotations
 
@@ -13,26 +13,11 @@ WEIGHTS_NAME = "controller.safetensors"
 
 
 class KeptWeights:
-    """Weights of a trainer's model and scorer that can be restored.
+    """Weights of a trainer's model and scorer that can be restored."""
 
-    Args:
-        trainer: the trainer whose weights are kept.
-        original: also keep the weights of the original model, which `scale_change` needs. A model with sharded weights cannot.
-    """
-
-    def __init__(self, trainer: Any, *, original: bool) -> None:
+    def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._original: list[Tensor] = []
-        if original and trainer.cleaning is not None:
-            self._original = trainer.cleaning.original
-        elif original:
-            self._original = [_copy(tensor) for tensor in self._parameters()]
         self._best: list[Tensor] = []
-
-    @property
-    def scalable(self) -> bool:
-        """Whether the change since the original model can be scaled."""
-        return bool(self._original)
 
     @torch.no_grad()
     def keep(self) -> None:
@@ -49,13 +34,6 @@ class KeptWeights:
             parameter.copy_(kept)
         self._trainer.optimizer.state.clear()
 
-    @torch.no_grad()
-    def scale_change(self, scale: float) -> None:
-        """Set the model to the original weights plus a share of the change to the kept ones."""
-        # The kept weights end with those of the scorer, which are not scaled.
-        for parameter, start, end in zip(self._parameters(), self._original, self._best, strict=False):
-            parameter.copy_(torch.lerp(start, end, scale))
-
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
@@ -67,12 +45,12 @@ class KeptWeights:
         weights = load_file(folder / WEIGHTS_NAME)
         self._best = [weights[str(place)] for place in range(len(weights))]
 
-    def _parameters(self) -> list[Tensor]:
-        return [parameter for parameter in self._trainer.model.parameters() if parameter.requires_grad]
-
     def _all(self) -> list[Tensor]:
+        trained = [parameter for parameter in self._trainer.model.parameters() if parameter.requires_grad]
         scorer = self._trainer.scorer
-        return self._parameters() + ([] if scorer is None else list(scorer.parameters()))
+        if scorer is None:
+            return trained
+        return [*trained, *scorer.parameters()]
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -1,24 +1,20 @@
-"""Ask a model about the rows of a request, as saved and in other states, and read what the training goals need."""
+"""Ask a model about the rows of a request, as saved and in other states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from atwu.benchmarks.base import evenly_spaced
-from atwu.data.general_rows import common_questions, general_questions, general_text
-from atwu.data.key_token_spans import key_token_spans
+from atwu.data.general_rows import common_questions, general_questions
 from atwu.data.render import opening_of_thoughts
-from atwu.data.schema import Example, Message
+from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.facts.askings import (
     AS_WRITTEN,
     CHAINED,
-    PARAPHRASES,
-    PROMPT_PREFIXES,
     Asking,
     askings_after_examples,
     chained_askings,
@@ -29,22 +25,24 @@ from atwu.evaluation.facts.askings import (
     split_facts,
     thought_askings,
 )
-from atwu.evaluation.facts.fact_table import Answerer, FactTable, answerer, ask_facts, join_tables
+from atwu.evaluation.facts.fact_table import (
+    GENERAL,
+    NEVER_KNOWN,
+    UNSEEN_TEXTS,
+    Answerer,
+    FactTable,
+    answerer,
+    ask_facts,
+    join_tables,
+)
 from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOUR_FORMS, NEIGHBOURS
-from atwu.evaluation.registry import EvaluateConfig
-from atwu.evaluation.result import EvalResult, row_id
 from atwu.request.retain_set import self_generated_answers
 from atwu.request.text_wording import unseen_wordings
-from atwu.request.training_goals import GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, UNSEEN_TEXTS
 
 MAX_ROWS = 40
 """Rows of a set that are measured, at most; evenly spaced."""
-LOSS_METRICS = ("memorization",)
-"""Metrics that tell the loss on rows."""
-GOAL_METRICS = (*LOSS_METRICS, "key_tokens")
-"""Metrics that the training goals need; they take no answers."""
 STATE_FORMS = ("question", "blank", "complete", "prefix", "continuation")
 """Forms in which a model is asked in other states than as saved: fewer, since each state takes as long again."""
 
@@ -88,79 +86,11 @@ def measured_sets(
     return {
         FORGET: evenly_spaced(forget, MAX_ROWS),
         RETAIN: evenly_spaced(retain, MAX_ROWS),
-        OTHER_PROMPTS: evenly_spaced(other_prompts(forget), MAX_ROWS),
-        HOLDOUT_SET: evenly_spaced(holdout, MAX_ROWS),
+        NEVER_KNOWN: evenly_spaced(holdout, MAX_ROWS),
         GENERAL: general,
         NEIGHBOURS: neighbours,
         CHAINED: evenly_spaced(chained, MAX_ROWS),
-        TEXTS: general_text(),
     }
-
-
-def check_holdout(holdout: Sequence[Example], forget: Sequence[Example], *, source: str) -> None:
-    """Check that holdout rows can be compared with the forget rows.
-
-    Args:
-        source: name of the holdout rows in errors.
-
-    Raises:
-        ValueError: no holdout row has key tokens, or none is a question although forget rows are.
-    """
-    with_key_tokens, others = (
-        [row for row in evenly_spaced(rows, MAX_ROWS) if key_token_spans(row)] for rows in (holdout, forget)
-    )
-    questions = any(row.messages for row in others)
-    if not any(row.messages or not questions for row in with_key_tokens):
-        kind = "a question with words in its answer" if questions else "a row with words in it"
-        raise ValueError(
-            f"{source}: no holdout row is {kind}, so the forget rows cannot be compared with them; give --holdout rows of "
-            "the same kind as the forget rows."
-        )
-
-
-def other_prompts(rows: Sequence[Example]) -> Sequence[Example]:
-    """Return each question with other prompts, its own paraphrases or `PROMPT_PREFIXES` before it, and the same key tokens.
-
-    The prompts of one question depend on each other: unless the rows have several subjects, each question counts as one.
-    """
-    result = []
-    several = len({row.subject for row in rows}) > 1
-    for row in rows:
-        if row.messages:
-            spans = key_token_spans(row)
-            for prompt in row.paraphrases[:PARAPHRASES] or tuple(text.format(row.question) for text in PROMPT_PREFIXES):
-                turns = (*row.messages[:-1], Message("user", prompt))
-                subject = (row.subject if several else None) or row_id(row)
-                result.append(replace(row, messages=turns, forget_spans=spans, subject=subject))
-    return tuple(result)
-
-
-def measure_model(
-    model: Any,
-    tokenizer: Any,
-    sets: Mapping[str, Sequence[Example]],
-    reading: Reading,
-    *,
-    name: str,
-    metrics: Sequence[str] = GOAL_METRICS,
-) -> EvalResult:
-    """Read how likely a model finds the rows of these sets.
-
-    Args:
-        name: name of the model in the result.
-    """
-    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN, CHAINED) and rows}
-    return evaluate(
-        model,
-        tokenizer,
-        forget=sets.get(FORGET, ()),
-        retain=sets.get(RETAIN, ()),
-        extra_retain=further,
-        metrics=metrics,
-        config=EvaluateConfig(**asdict(reading)),
-        store=GenerationStore(),
-        name=name,
-    )
 
 
 def fact_askings(
@@ -202,7 +132,7 @@ def _unseen_askings(sets: Mapping[str, Sequence[Example]]) -> list[Asking]:
     """Return holdout texts to be continued, where forget rows are: how a text goes on that nobody knows by heart."""
     if not any(row.chance_run is not None for row in sets[FORGET]):
         return []
-    return recitation_askings(sets.get(HOLDOUT_SET, ()), cuts=(AS_WRITTEN,))
+    return recitation_askings(sets.get(NEVER_KNOWN, ()), cuts=(AS_WRITTEN,))
 
 
 def ask_model(
@@ -247,7 +177,7 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
         )
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
-        items.append(f"paraphrases: {which} (atwu paraphrase writes them)")
+        items.append(f"paraphrases: {which} (atwu rows paraphrases writes them)")
     return (
         *items,
         "other languages, questions that do not name the subject",

@@ -13,6 +13,7 @@ import torch
 
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
+from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import read_forms
@@ -20,10 +21,9 @@ from atwu.data.schema import Example
 from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.fact_table import FactTable
+from atwu.evaluation.facts.fact_table import GENERAL, FactTable
 from atwu.evaluation.facts.known import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.result import EvalResult
 from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.modes import bfloat16_weights
@@ -46,9 +46,7 @@ from atwu.request.earlier_requests import not_asked
 from atwu.request.measurement import (
     Reading,
     ask_model,
-    check_holdout,
     general_answers,
-    measure_model,
     measured_sets,
 )
 from atwu.request.related_questions import related_rows
@@ -59,10 +57,9 @@ from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.text_sentences import fact_noun
-from atwu.request.training_goals import GENERAL
+from atwu.request.text_wording import measure_text_chance, unseen_wordings
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
-from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
@@ -78,10 +75,8 @@ FACTS_SHOWN = 3
 class PreparedRequest:
     """A request that is ready for training, or trained."""
 
-    before: EvalResult
-    """How likely the original model finds the rows."""
     answers: FactTable
-    """What it said about them; without texts in a request that was begun by another process."""
+    """What the original model said about the rows; without texts in a request that was begun by another process."""
     sets: Mapping[str, Sequence[Example]]
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
@@ -102,7 +97,6 @@ def prepare(
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
     key, earlier = request.key(config), request.earlier_rows
-    check_holdout(request.holdout_rows, request.rows, source=request.holdout)
     more = request.options.get("further_forget")
     removed = (*request.rows, *(load_rows(more).rows if more else ()))
     again = "is in the forget set, too"
@@ -158,7 +152,7 @@ def prepare(
             for row, texts in zip(rows, about.alternatives, strict=True)
         )
         own_answers: tuple[Example, ...] = ()
-        if "retain" in recipe.needs:
+        if recipe.reads_retain:
             whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
             if not given or adds:
                 general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
@@ -178,9 +172,8 @@ def prepare(
     say(
         f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(neighbours)} neighbours"
     )
-    reading = Reading(config.system, config.max_length)
-    said = ask_model(generator, sets, reading, progress="original model")
-    before = measure_model(network, tokenizer, sets, reading, name="before")
+    said = ask_model(generator, sets, Reading(config.system, config.max_length), progress="original model")
+    text_chance = measure_text_chance(unseen_wordings(rows, request.holdout_rows), read)
     if automatic:
         asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
         own: tuple[Choice, ...] = ()
@@ -206,13 +199,14 @@ def prepare(
     if nothing_to_forget(said) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
         shutil.rmtree(files.path, ignore_errors=True)
         verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
-        return UnlearnResult(verdict, None, before, None, said, None)
+        return UnlearnResult(verdict, None, said, None)
     record = RequestRecord(
         prepared_at=utc_now(),
         request_note=request.request_note,
         command=request.command(),
         key=key,
         model=str(request.source.model),
+        fingerprint=fingerprint,
         forget=RowsUsed.of(request.forget, request.rows, each=True),
         retain=RowsUsed.of(request.retain, tuple(kept)) if kept else None,
         holdout=RowsUsed.of(request.holdout, request.holdout_rows),
@@ -222,11 +216,12 @@ def prepare(
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
         known=tuple(known_probabilities(rows, read.logps)),
+        text_chance=text_chance,
         earlier=tuple(past.request for past in request.earlier),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
     )
-    files.begin(record, before, said, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest(before, said, sets, generated, record, _marked(request, rows), model)
+    files.begin(record, said, sets[GENERAL], generated, sets[NEIGHBOURS])
+    return PreparedRequest(said, sets, generated, record, _marked(request, rows), model)
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], device: torch.device) -> StrategyEstimate:
@@ -260,7 +255,8 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
             return True
         if folder.has_results():
             raise FileExistsError(
-                f"{folder.work} holds an unfinished request that differs in {key_differences(before or {}, key)}; repeat its "
+                f"{folder.work} holds an unfinished request that differs in "
+                f"{', '.join(key_differences(before or {}, key))}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
     files.clear()
@@ -277,9 +273,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
-    return PreparedRequest(
-        files.result("before"), files.answers("before"), sets, generated, record, _marked(request, rows)
-    )
+    return PreparedRequest(files.answers("before"), sets, generated, record, _marked(request, rows))
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:

@@ -22,14 +22,14 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
-from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
+from atwu.evaluation.result import STRICT, row_id
 from atwu.request.asking.ask_result import AskResult, write_records
 from atwu.request.auto_settings import Choice
 from atwu.request.regression_check import Baseline
 from atwu.request.row_facts import RowFact
 from atwu.training.run_folder import REQUEST_FOLDER
 
-REQUEST_SCHEMA: Final = "atwu.request/4"
+REQUEST_SCHEMA: Final = "atwu.request/5"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
@@ -85,6 +85,8 @@ class RequestRecord:
     key: Mapping[str, Any]
     """What identifies the request (`UnlearningRequest.key`)."""
     model: str
+    fingerprint: str
+    """Of the original model's weights."""
     forget: RowsUsed
     retain: RowsUsed | None
     holdout: RowsUsed
@@ -96,11 +98,13 @@ class RequestRecord:
     """What carries the fact of each forget row."""
     known: tuple[float | None, ...] = ()
     """Probability of each fact against alternatives in the original model (`known_probabilities`)."""
+    text_chance: float | None = None
+    """Highest key-token probability of texts that the model never saw; None without texts to recite."""
     earlier: tuple[EarlierRequest, ...] = ()
     """The requests that left the original model, the first one first."""
     replaced_run_digest: str | None = None
     """Digest of the `run.json` at the output that this request replaces."""
-    schema: Literal["atwu.request/4"] = REQUEST_SCHEMA
+    schema: Literal["atwu.request/5"] = REQUEST_SCHEMA
 
 
 class RequestFolder:
@@ -164,7 +168,6 @@ class RequestFolder:
     def begin(
         self,
         request: RequestRecord,
-        before: EvalResult,
         answers: FactTable,
         general: Sequence[Example],
         kept: Sequence[Example] | None,
@@ -179,8 +182,7 @@ class RequestFolder:
             neighbours: the neighbour set.
         """
         self.path.mkdir(parents=True, exist_ok=True)  # with the rows that the model said
-        without_texts(before).write(self.path / "before.json")
-        answers.without_texts().write(self.path / ANSWERS_NAME.format("before"))
+        self.write_answers("before", answers)
         write_rows(self.path / "general.jsonl", general)
         write_rows(self.path / "neighbours.jsonl", neighbours)
         if kept is not None:
@@ -195,9 +197,9 @@ class RequestFolder:
         """Read what identifies the request; None if none was recorded."""
         return self.request().key if (self.path / REQUEST_NAME).is_file() else None
 
-    def result(self, name: str) -> EvalResult:
-        """Read the measurements `before` or `after`; raises FileNotFoundError or ValueError."""
-        return read_result(self.path / f"{name}.json")
+    def write_answers(self, name: str, answers: FactTable) -> None:
+        """Write what the model `before` or `after` said, without texts."""
+        answers.without_texts().write(self.path / ANSWERS_NAME.format(name))
 
     def answers(self, name: str) -> FactTable:
         """Read what the model `before` or `after` said, without texts; raises FileNotFoundError or ValueError."""
@@ -209,23 +211,6 @@ class RequestFolder:
         if not file.is_file():
             return None
         return load_rows(file).rows if file.stat().st_size else ()
-
-
-def without_texts(result: EvalResult) -> EvalResult:
-    """Return a result without the generated texts and the names of subjects."""
-    rows = {
-        split: dataclasses.replace(values, texts={}, subjects=_numbered(values))
-        for split, values in result.rows.items()
-    }
-    return dataclasses.replace(result, rows=rows)
-
-
-def _numbered(values: RowValues) -> tuple[str, ...]:
-    """Replace subjects by numbers in the order of their names, which bootstrap draws follow; rows without subjects keep ids."""
-    if values.subjects == values.ids:
-        return values.ids
-    places = {name: f"{place:06}" for place, name in enumerate(sorted(set(values.subjects)))}
-    return tuple(places[name] for name in values.subjects)
 
 
 def utc_now() -> str:

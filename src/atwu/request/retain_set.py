@@ -123,7 +123,7 @@ def build_retain(
     rows = (*closest, *own)
     if not rows:
         unused = (
-            f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu retain build --help`)"
+            f", and none of the {len(corpus)} rows of --corpus is usable (see `atwu rows retain --help`)"
             if corpus
             else ""
         )

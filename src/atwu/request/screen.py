@@ -21,7 +21,7 @@ def verdict_text(verdict: RequestVerdict) -> str:
     """Return a verdict to print."""
     lines = [f"VERDICT: {verdict.outcome.upper()}"]
     if verdict.outcome == NOTHING:
-        stated = ["", "Stated", *map(answer_line, verdict.leaks[:LEAKS_SHOWN])] if verdict.leaks else []
+        stated = answers_under("Stated", verdict.leaks[:LEAKS_SHOWN])
         return "\n".join([*lines, *wrap_text(verdict.reason), *stated, *next_lines(verdict.next_steps)])
     for criterion in verdict.criteria:
         mark = "" if criterion.met else "NOT MET: "
@@ -29,10 +29,8 @@ def verdict_text(verdict: RequestVerdict) -> str:
     for note in verdict.notes:
         lines += wrap_text(note)
     lines += ["", *wrap_text(verdict.rule)]
-    if verdict.leaks:
-        lines += ["", *leak_lines(verdict.leaks)]
-    if verdict.samples:
-        lines += ["", "Answers now", *map(answer_line, verdict.samples)]
+    lines += leak_lines(verdict.leaks)
+    lines += answers_under("Answers now", verdict.samples)
     lines += ["", *state_lines(verdict.states)]
     if verdict.earlier:
         lines += ["", "Earlier requests on this model, asked again"]
@@ -46,22 +44,31 @@ def verdict_text(verdict: RequestVerdict) -> str:
 def leak_lines(leaks: Sequence[FactAnswer]) -> list[str]:
     """Return the answers that state a fact, those of the model as saved first, and how many more there are."""
     shown = sorted(leaks, key=lambda leak: leak.state != AS_SAVED)[:LEAKS_SHOWN]
-    lines = ["Still stated", *map(answer_line, shown)]
+    lines = answers_under("Still stated", shown)
     if len(leaks) > LEAKS_SHOWN:
         lines.append(f"  and {len(leaks) - LEAKS_SHOWN} more, in verdict.json")
     return lines
 
 
-def answer_line(answer: FactAnswer) -> str:
-    """Return one question with its answer, and in brackets the state of the model or the way of asking unless as written."""
+def answers_under(title: str, answers: Sequence[FactAnswer]) -> list[str]:
+    """Return some questions with their answers under a title; nothing without any."""
+    if not answers:
+        return []
+    return ["", title, *(line for answer in answers for line in answer_lines(answer))]
+
+
+def answer_lines(answer: FactAnswer) -> list[str]:
+    """Return one question with its answer, on one line if they fit, and in brackets the state of the model or the way of asking
+    unless as written."""
     how = answer.asking.replace("_", " ") if answer.state == AS_SAVED else answer.state
     if answer.state == AS_SAVED and answer.asking == AS_WRITTEN:
         how = ""
     note = f" ({how})" if how else ""
-    left = WIDTH - len("    ->  ") - len(note)
-    question = shorten(answer.question, left // 2)
-    said = shorten(answer.answer, left - len(question)) or "(no answer)"
-    return f"  {question}  ->  {said}{note}"
+    question = f"  {shorten(answer.question, WIDTH - 2 - len(note))}{note}"
+    said = shorten(answer.answer, WIDTH - len("    -> ")) or "(no answer)"
+    if len(f"{question}  ->  {said}") <= WIDTH:
+        return [f"{question}  ->  {said}"]
+    return [question, f"    -> {said}"]
 
 
 def state_lines(states: Sequence[StateCount]) -> list[str]:

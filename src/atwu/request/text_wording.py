@@ -6,6 +6,7 @@ that were written for this project, or on holdout texts of the user.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -33,6 +34,25 @@ def measure_chance_run(answers: Answerer, unseen: Sequence[Example] = ()) -> int
     said = ask_facts(answers, recitation_askings(texts)).recitations
     longest = max((recitation.longest_run for recitation in said), default=0)
     return min(max(longest, LEAST_CHANCE_RUN), MOST_CHANCE_RUN)
+
+
+def measure_text_chance(unseen: Sequence[Example], read: ReadRows) -> float | None:
+    """Return the highest mean probability that a model gives to the words of a text that it never saw; None without texts.
+
+    Args:
+        unseen: texts (`unseen_wordings`).
+        read: reads rows with the model. The mean is the geometric one, as in `key_token_probability`.
+    """
+    probabilities = []
+    for row, tokens in zip(unseen, read(unseen), strict=True):
+        start, end = wording_span(row)
+        inside = [
+            float(logp)
+            for logp, offset in zip(tokens.logps, tokens.offsets, strict=True)
+            if offset is not None and offset[0] < end and start < offset[1]
+        ]
+        probabilities.append(math.exp(sum(inside) / len(inside)))
+    return max(probabilities, default=None)
 
 
 def mark_wording(rows: Sequence[Example], read: ReadRows, chance_run: int) -> tuple[Example, ...]:

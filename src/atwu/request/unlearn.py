@@ -17,16 +17,17 @@ from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
+from atwu.data.general_rows import general_text
 from atwu.data.row_parsing import fingerprint, write_rows
+from atwu.data.schema import Example
 from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.facts.fact_table import FactTable, join_tables
+from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables
 from atwu.evaluation.facts.known import known_notes, known_probabilities
 from atwu.evaluation.facts.readable import mark_unreadable
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.result import EvalResult
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
@@ -34,12 +35,11 @@ from atwu.request.asked_rows import ask_for_rows, asked_source
 from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, with_method
 from atwu.request.controller import AdaptiveController
 from atwu.request.earlier_requests import not_asked, recheck_requests, total_cost
-from atwu.request.goal_evaluations import ControllerGoals, ControllerRows, GoalEvaluations, read_history
-from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, measure_model, untested
+from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations, read_history
+from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
-from atwu.request.request_folder import ANSWERS_NAME, RequestFolder, without_texts
+from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import ModelReader
-from atwu.request.training_goals import GENERAL, OTHER_PROMPTS, TEXTS, holdout_limit, training_goal
 from atwu.request.unlearning_request import (
     AUTO,
     DEFAULT_HOLDOUT,
@@ -95,8 +95,8 @@ def unlearn(
         options: options of `UnlearnConfig`; all others are chosen. A given number of steps or epochs is taken exactly; a given
             learning rate is not adapted; with both, nothing is chosen.
         auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
-        holdout: rows like the forget rows that the model was not trained on, or their source: how likely their key tokens are
-            is the goal of training.
+        holdout: rows like the forget rows that the model was not trained on, or their source: `evidence` asks for them,
+            too, and texts among them tell how much of a text is recited by chance.
         max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
         request_note: description of the request and who made it, for `evidence`.
         columns: field -> column of the given rows and row files, see `load_rows`.
@@ -192,11 +192,11 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
                 if first and not folder.has_results():
                     files.clear()
                 raise
-        verdict, after, said = broadcast_from_main(
+        verdict, said = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
         )
         publish_run(folder, final)
-        return UnlearnResult(verdict, finished, prepared.before, after, prepared.answers, said)
+        return UnlearnResult(verdict, finished, prepared.answers, said)
 
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
@@ -214,34 +214,29 @@ def _controller(
     say: Say,
 ) -> AdaptiveController:
     """Return the adaptive controller of the run, with the rows that it measures."""
-    before, tokenizer = prepared.before, load_checked_tokenizer(request.source)
-    own_retain_set = () if request.retain == AUTO else (RETAIN,)  # self-generated answers, trained on, show little
-    names = (FORGET, OTHER_PROMPTS, GENERAL, TEXTS, *own_retain_set)
-    sets = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
+    tokenizer = load_checked_tokenizer(request.source)
     encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
-    encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in sets.items()}
-    forget = [name for name in (FORGET, OTHER_PROMPTS) if name in sets]
+    retained: dict[str, Sequence[Example]] = {"general questions": prepared.sets[GENERAL], "texts": general_text()}
+    if request.retain != AUTO:  # self-generated answers, trained on, show little
+        retained["retain"] = prepared.sets[RETAIN]
     rows = ControllerRows(
-        tuple((sets[name], encoded[name]) for name in forget),
-        tuple(rows for name, rows in encoded.items() if name not in forget),
+        tuple(
+            encoder.encode_rows(evenly_spaced(kept, CONTROLLER_ROWS), what=name).rows
+            for name, kept in retained.items()
+            if kept
+        ),
         AnswerCheck(
-            sets[FORGET],
+            evenly_spaced(prepared.sets[FORGET], CONTROLLER_ROWS),
             encoder,
             prepared.sets[NEIGHBOURS],
             None if trainer.sharded else GenerationStore(),
         ),
-    )
-    goal, limit = (find(before, "key_token_probability") for find in (training_goal, holdout_limit))
-    goals = ControllerGoals(
-        goal,
-        holdout_limit(before, "key_token_accuracy"),
-        request.max_retain_increase,
-        accepted_probability=(goal + limit) / 2,  # a margin for the verdict on more rows
+        prepared.record.text_chance,
     )
     batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
     return AdaptiveController(
         trainer,
-        GoalEvaluations(trainer, rows, goals),
+        GoalEvaluations(trainer, rows, request.max_retain_increase),
         every=eval_every(math.ceil(len(request.rows) / batch)),
         adapt=RATE_OPTION not in request.options,
         stop=not any(name in request.options for name in LENGTH_OPTIONS),
@@ -258,8 +253,8 @@ def _measure_and_decide(
     config: UnlearnConfig,
     kept: LoadedRows | None,
     say: Say,
-) -> tuple[RequestVerdict, EvalResult, FactTable]:
-    """Ask and measure the unlearned model, decide the verdict, and add both and the request to the trained result."""
+) -> tuple[RequestVerdict, FactTable]:
+    """Ask the unlearned model, decide the verdict, and add both and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
@@ -267,7 +262,6 @@ def _measure_and_decide(
     say("asking the unlearned model the same questions, and again with rounded weights and after examples")
     with full_precision(model):  # as its files are read
         said = ask_model(TransformersGenerator(model, tokenizer), prepared.sets, reading, progress="unlearned model")
-        after = measure_model(model, tokenizer, prepared.sets, reading, name="after")
         said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
         read = ModelReader(TransformersGenerator(model, tokenizer), system=config.system, max_length=config.max_length)
         known = known_probabilities(prepared.forget.rows, read.logps)
@@ -286,12 +280,11 @@ def _measure_and_decide(
         notes=(*known_notes(prepared.record.known, known), *total_cost(request.earlier, increase)),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
-    said.without_texts().write(files.path / ANSWERS_NAME.format("after"))
-    without_texts(after).write(files.path / "after.json")
+    files.write_answers("after", said)
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
     verdict.add_to_card(folder.final, name=folder.path.name)
-    return verdict, after, said
+    return verdict, said
 
 
 def _read_by_original(

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from atwu._options import Option
 from atwu._program import command_line, program
+from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable
-from atwu.evaluation.result import EvalResult
+from atwu.methods.component_registry import component_options
 from atwu.request.asked_rows import AskedRows, flags_of, model_key
 from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
 from atwu.request.screen import verdict_html, verdict_text
@@ -25,6 +26,7 @@ from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource
+from atwu.training.training_options import FURTHER_FLAGS, UnlearnOptions
 from atwu.training.unlearn_run import FinishedRun
 
 if TYPE_CHECKING:
@@ -114,19 +116,22 @@ class UnlearningRequest:
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
         settings = config.as_plain()
-        key: dict[str, Any] = {
-            "model": model_key(self.source),
-            "forget": fingerprint(self.rows),
-            "asked": None if self.asked is None else self.asked.source.key,
-            "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
-            "holdout": fingerprint(self.holdout_rows),
-            "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
-            "max_retain_increase": self.max_retain_increase,
-            "request_note": self.request_note,
-            "auto_memory": self.auto_memory,
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(key))
-        return plain
+        return run_key(
+            "request",
+            options={name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
+            model=model_key(self.source),
+            rows={
+                "forget": fingerprint(self.rows),
+                "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
+                "holdout": fingerprint(self.holdout_rows),
+            },
+            inputs={
+                "asked": None if self.asked is None else self.asked.source.key,
+                "max_retain_increase": self.max_retain_increase,
+                "request_note": self.request_note,
+                "auto_memory": self.auto_memory,
+            },
+        )
 
     def command(self) -> str:
         """Return the command line of the same request."""
@@ -139,7 +144,15 @@ class UnlearningRequest:
             for each in dataclasses.fields(holder)
             if each.name not in written and getattr(holder, each.name) != each.default
         }
-        return command_line(words + flags({**given, **self.options}))
+        with_flags = {option.name for option in dataclasses.fields(UnlearnOptions)} | {
+            *FURTHER_FLAGS,
+            *component_options(),
+        }
+        as_json = {name: value for name, value in self.options.items() if name not in with_flags}
+        words += flags({**given, **{name: value for name, value in self.options.items() if name in with_flags}})
+        if as_json:
+            words += ["--training-args", json.dumps(as_json)]
+        return command_line(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +162,9 @@ class UnlearnResult:
     verdict: RequestVerdict
     run: FinishedRun | None
     """None if there was nothing to forget."""
-    before: EvalResult
-    """How likely the original model finds the rows."""
-    after: EvalResult | None
-    """The same of the unlearned model; None if there was nothing to forget."""
-    answers_before: FactTable
+    before: FactTable
     """What the original model said about the facts, the neighbours and general questions."""
-    answers_after: FactTable | None
+    after: FactTable | None
     """The same of the unlearned model, also in other states; None if there was nothing to forget."""
 
     @property

@@ -19,7 +19,7 @@ from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.askings import AS_WRITTEN, NOT_TRAINED_ON, THOUGHT
-from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer, FactCount, FactTable
+from atwu.evaluation.facts.fact_table import AS_SAVED, GENERAL, UNSEEN_TEXTS, FactAnswer, FactCount, FactTable
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
 from atwu.request.regression_check import RegressionCheck
@@ -31,7 +31,6 @@ from atwu.request.text_sentences import (
     recited_from_third_sentence,
     recited_sentence,
 )
-from atwu.request.training_goals import GENERAL, UNSEEN_TEXTS
 from atwu.training.run_folder import VERDICT_NAME
 
 if TYPE_CHECKING:
@@ -428,7 +427,7 @@ def _advice(outcome: str, about_cost: Sequence[Criterion], far_from_limit: bool)
     if damaged:
         return ("lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase",)
     further = _FURTHER if far_from_limit else _COSTLIER
-    return (f"{further}, or add paraphrases of the forget rows (atwu paraphrase)",)
+    return (f"{further}, or add paraphrases of the forget rows (atwu rows paraphrases)",)
 
 
 def _repeat(earlier: Sequence[RegressionCheck]) -> tuple[str, ...]:

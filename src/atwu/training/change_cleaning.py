@@ -85,11 +85,15 @@ class _Matrix:
         weight = self.weight.detach().clone()
         if self.original is not None:
             weight -= self.original.to(weight)
-        return weight.T if self.transposed else weight
+        if self.transposed:
+            return weight.T
+        return weight
 
     def of_layer(self, change: Tensor) -> Tensor:
         """Return the change of the layer, up to the factor of an adapter."""
-        return change if self.second is None else self.second.detach() @ change
+        if self.second is None:
+            return change
+        return self.second.detach() @ change
 
     def set_change(self, change: Tensor) -> None:
         value = change.T if self.transposed else change

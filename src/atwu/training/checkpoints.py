@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ from torch import nn
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, versions, write_json
 from atwu._manifest import damage, write_manifest
+from atwu._run_key import key_differences, run_key
 from atwu.modeling.model_checks import check_complete
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
@@ -70,8 +70,10 @@ class Stateful(Protocol):
 
 def last_checkpoint(run: str | Path, key: Mapping[str, Any] | None = None) -> str | None:
     """Return the last checkpoint in a run's folder, intact or not; with a key, one of another run only if there is no other."""
-    found = _in_order(Path(run), key)
-    return str(found[-1]) if found else None
+    checkpoints = _in_order(Path(run), key)
+    if checkpoints:
+        return str(checkpoints[-1])
+    return None
 
 
 def step_of(checkpoint: str | Path) -> int:
@@ -85,8 +87,10 @@ def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep:
     write_manifest(staged)
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
+    # Old ones go only now, so that a kill while the new one is written leaves them all.
     before = [path for path in _in_order(run, key) if path.name != staged.name]
-    for old in before[: max(len(before) + 1 - keep, 0)] if keep else ():
+    surplus = max(len(before) + 1 - keep, 0) if keep else 0
+    for old in before[:surplus]:
         _drop(old)
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
@@ -111,24 +115,28 @@ def checkpoint_to_resume(
             raise FileNotFoundError(
                 f"there is no folder {asked}; resume from a checkpoint, such as {run}/checkpoint-5."
             )
-        if (wrong := damage(Path(asked))) is not None:
+        wrong = damage(Path(asked))
+        if wrong is not None:
             raise ValueError(f"{asked} is damaged ({wrong}); resume from another checkpoint.")
         if not re.fullmatch(r".*-\d+", Path(asked).name):
             raise ValueError(f"{asked} is not a checkpoint; resume from one, such as {run}/checkpoint-5.")
         return os.fspath(asked)
     if last_checkpoint(run) is None:
         raise ValueError(f"{run} contains no checkpoint to resume from.")
+    # One process removes damaged checkpoints while the others wait, so that all of them see the same last one.
     wait()
     if main_process:
         drop_damaged(run, key())
     wait()
-    if (last := last_checkpoint(run, own := key())) is None:
+    own = key()
+    last = last_checkpoint(run, own)
+    if last is None:
         return None
     named = Path(last) / KEY_NAME
     written = read_object(named) if named.exists() else {}
     if written != own:
         raise ValueError(
-            f"{last} belongs to another run, which differs in {key_differences(written, own)}; set another "
+            f"{last} belongs to another run, which differs in {', '.join(key_differences(written, own))}; set another "
             f"output_dir, or continue from it anyway: train(resume_from_checkpoint={last!r})."
         )
     return last
@@ -139,9 +147,12 @@ def drop_damaged(run: str | Path, key: Mapping[str, Any] | None = None) -> None:
     checkpoints = _in_order(Path(run))
     while checkpoints:
         last = checkpoints.pop()
-        if (wrong := damage(last)) is not None:
+        wrong = damage(last)
+        if wrong is not None:
             _drop(last)
-            then = f"trying {checkpoints[-1].name}" if checkpoints else "the run starts from the beginning"
+            then = "the run starts from the beginning"
+            if checkpoints:
+                then = f"trying {checkpoints[-1].name}"
             logger.warning("warning: %s is damaged (%s); %s", last, wrong, then)
         elif key is None or _belongs(last, key):
             return
@@ -152,8 +163,8 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
 
     File times say nothing about the order: they change when a folder is copied.
     """
-    found = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
-    return sorted(found, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
+    checkpoints = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
+    return sorted(checkpoints, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
 
 
 def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:
@@ -198,11 +209,15 @@ def restore_renamed(model: Any, folder: str | Path) -> None:
 
 def packages(config: TokenTrainingConfig, loaded: LoadedModel) -> dict[str, str]:
     """Return the versions of the packages that affect a run's numbers."""
-    further = ["peft"] * (loaded.lora is not None) + ["bitsandbytes"] * bool(config.quantize)
+    further = []
+    if loaded.lora is not None:
+        further.append("peft")
+    if config.quantize:
+        further.append("bitsandbytes")
     return versions() | {name: importlib.metadata.version(name) for name in further}
 
 
-def run_key(
+def training_key(
     command: str,
     config: TokenTrainingConfig,
     loaded: LoadedModel,
@@ -211,33 +226,22 @@ def run_key(
     tokenizer: Any,
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the key of a run, as plain JSON; `inputs` are digests of what it reads besides model and rows."""
-    plain = None if tokenizer is None else f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
-    key = {
-        "command": command,
-        "model": loaded.fingerprint,
-        "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
-        "data": {name: each.fingerprint for name, each in sets.items()},
-        "inputs": inputs,
-        "config": {
-            name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
+    """Return the key of a training run; `inputs` are digests of what it reads besides model and rows."""
+    tokenization = None
+    if tokenizer is not None:
+        text = f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
+        tokenization = hashlib.sha256(text.encode()).hexdigest()
+    without = NOT_RESULT | _PARTS_OF_A_STEP
+    return run_key(
+        command,
+        options={name: value for name, value in config.as_plain().items() if name not in without},
+        model=loaded.fingerprint,
+        rows={name: rows.fingerprint for name, rows in sets.items()},
+        inputs={
+            **inputs,
+            "tokenizer": tokenization,
+            "rows_per_step": config.rows_per_step,
+            "device": config.device.type,
+            "versions": packages(config, loaded),
         },
-        "rows_per_step": config.rows_per_step,
-        "device": config.device.type,
-        "versions": packages(config, loaded),
-    }
-    plain_key: dict[str, Any] = json.loads(json.dumps(key, default=str))
-    return plain_key
-
-
-def key_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """List the entries that differ between two keys, one level deep."""
-    names = []
-    for name in sorted(set(old) | set(new)):
-        before, after = old.get(name), new.get(name)
-        if before != after:
-            if isinstance(before, dict) and isinstance(after, dict):
-                names += [f"{name}.{key}" for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-            else:
-                names.append(name)
-    return ", ".join(names[:6]) or "its settings"
+    )

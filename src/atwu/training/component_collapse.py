@@ -122,4 +122,6 @@ class ComponentCollapse:
         for name, gradient in kept.items():
             weight = self._weights[name]
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-        return 1 - after / before if before else 0.0
+        if before:
+            return 1 - after / before
+        return 0.0

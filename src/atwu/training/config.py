@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import TrainingArguments
+from transformers import SchedulerType, TrainingArguments, get_scheduler
+from transformers.training_args import OptimizerNames
 
 from atwu._file_reading import parse_json
 from atwu._names import lookup
@@ -22,7 +24,6 @@ from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.optimization import check_optimization, check_optimizer_names
 from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 
@@ -43,19 +44,15 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         self._check_rate()
         if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
             raise ValueError("num_train_epochs and max_steps give no training step; set one of them above 0.")
-        if self.save_only_model:
-            raise ValueError(
-                "save_only_model writes checkpoints that cannot be resumed from; use save_strategy='no' to write "
-                "no checkpoints."
-            )
         check_supported_args(self)
-        check_optimizer_names(self)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise transformers requires a GPU for bf16
-        # transformers would disable the bar together with its own log lines
+        # Left unset, transformers would disable the bar together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
-        check_optimization(self)
+        _check_schedule(self)
+        if self.optim_args:
+            _check_optim_args(self, self.optim_args)
         check_sharding(self, quantized=self.quantize is not None)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
@@ -94,8 +91,9 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     def rows_per_epoch(self, rows: int) -> int:
         """Return how many of `rows` an epoch reads: with `dataloader_drop_last` only whole steps, but at least one
         step."""
-        part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
-        return rows - part
+        if not self.dataloader_drop_last or rows <= self.rows_per_step:
+            return rows
+        return rows - rows % self.rows_per_step
 
     def planned_epochs(self, rows: int) -> int:
         """Return the number of epochs over `rows` that a run starts."""
@@ -105,8 +103,10 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
     def rows_repeated(self, rows: int) -> int:
         """Return how many rows are repeated in an epoch so that all processes have equally many."""
+        if self.world_size == 1:
+            return 0
         together = self.per_device_train_batch_size * self.world_size
-        return int(-self.rows_per_epoch(rows) % together) if self.world_size > 1 else 0
+        return int(-self.rows_per_epoch(rows) % together)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all fields that are set, as plain JSON without secrets."""
@@ -122,23 +122,26 @@ _JSON_OBJECTS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "grad
 """Fields of transformers that are a mapping or its JSON."""
 
 
-def _json_object(name: str, given: Any) -> Any:
+def _json_object(name: str, value: Any) -> Any:
     """Return a mapping that may be given as JSON, as a command line must; None stays."""
     allowed = """give a mapping or its JSON, such as '{"key": 0.5}'."""
     try:
-        found = parse_json(given, what=name) if isinstance(given, str) else given
+        parsed = value
+        if isinstance(value, str):
+            parsed = parse_json(value, what=name)
     except ValueError as error:
         raise ValueError(f"{str(error).rstrip('.')}; {allowed}") from None
-    if found is not None and not isinstance(found, Mapping):
-        raise ValueError(f"{name} is {given!r:.60}; {allowed}")
-    return found
+    if parsed is not None and not isinstance(parsed, Mapping):
+        raise ValueError(f"{name} is {value!r:.60}; {allowed}")
+    return parsed
 
 
 def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
     """Return the signature of a configuration: `output_dir`, then its other fields by name, then further options."""
     fields = dict(inspect.signature(config).parameters)
     first = fields.pop("output_dir").replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return inspect.Signature([first, *(each.replace(kind=each.KEYWORD_ONLY) for each in fields.values()), *further])
+    others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in fields.values()]
+    return inspect.Signature([first, *others, *further])
 
 
 class FinetuneConfig(TokenTrainingConfig):
@@ -188,8 +191,10 @@ class UnlearnConfig(_UnlearnFields):
         for name in {*options, *by_name} - known:
             lookup("option", name, dict.fromkeys(sorted(known)))
         chosen = {name: value for name, value in options.items() if name not in fields}
-        given = {name: value for name, value in {**by_name, **chosen}.items() if value is not None}
-        super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
+        of_components = {name: value for name, value in {**by_name, **chosen}.items() if value is not None}
+        super().__init__(
+            component_options=of_components, **{name: value for name, value in options.items() if name in fields}
+        )
 
     def __post_init__(self) -> None:
         self._check_fields()
@@ -197,7 +202,8 @@ class UnlearnConfig(_UnlearnFields):
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
             raise ValueError("scorer_procedure='joint' does not scale its gradient for fp16; use bf16.")
-        if (adapters := self.lora()) is not None and decided.forget_component.trained_layers(1) is not None:
+        adapters = self.lora()
+        if adapters is not None and decided.forget_component.trained_layers(1) is not None:
             others = [name for name in adapters.targets or () if name.rpartition(".")[2] != "down_proj"]
             if others:
                 raise ValueError(
@@ -254,9 +260,9 @@ class UnlearnConfig(_UnlearnFields):
         )
 
     def as_plain(self) -> dict[str, Any]:
-        found = super().as_plain()
-        given: dict[str, Any] = found.pop("component_options", {})
-        return found | given
+        plain = super().as_plain()
+        of_components: dict[str, Any] = plain.pop("component_options", {})
+        return plain | of_components
 
 
 def option_names() -> set[str]:
@@ -265,61 +271,39 @@ def option_names() -> set[str]:
     return {field.name for field in dataclasses.fields(_UnlearnFields) if field.init} | set(component_options())
 
 
-_NEVER = {
+_REFUSED = {
     "label_smoothing_factor": "the loss is defined by the method",
     "train_sampling_strategy": "the row order follows from seed and epoch",
-    "torch_compile": "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",
-    "torch_compile_backend": "see torch_compile",
-    "torch_compile_mode": "see torch_compile",
+    **dict.fromkeys(
+        ("torch_compile", "torch_compile_backend", "torch_compile_mode"),
+        "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",
+    ),
     "use_liger_kernel": (
         "log-probabilities are computed block by block from the last hidden states, without its fused loss"
     ),
-    "liger_kernel_config": "see use_liger_kernel",
     "parallelism_config": "tensor and context parallelism are untested; fsdp shards over processes",
     "deepspeed": "it is untested; use fsdp to shard",
-    "length_column_name": "see train_sampling_strategy",
     "average_tokens_across_devices": "losses are always divided by the token count of all processes",
     "load_best_model_at_end": (
         "the result is the model of the last step; save_strategy='best' with save_total_limit=1 keeps only the best "
         "checkpoint in output_dir, which loads by its path"
     ),
-    "hub_strategy": "only the finished folder is pushed, once",
-    "hub_always_push": "see hub_strategy",
-    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "call train or evaluate instead"),
-    **dict.fromkeys(
-        (
-            *("label_names", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval", "per_device_eval_batch_size"),
-            *("eval_accumulation_steps", "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics"),
-        ),
-        "evaluation is configured as for atwu evaluate",
-    ),
+    "save_only_model": "its checkpoints cannot be resumed from; save_strategy='no' writes none",
+    "remove_unused_columns": "rows are batches of tokens",
+    "logging_nan_inf_filter": "a loss that is not finite must stop the run",
 }
-"""Unsupported options of transformers, with the reason."""
-_SEVERAL = (
-    *("ddp_backend", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"),
-    *("ddp_static_graph", "ddp_timeout"),
-)
+"""Options of transformers that would be ignored or train something else than what was asked, with the reason."""
 
 
 def check_supported_args(config: TrainingArguments) -> None:
-    given = {
-        name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
-    }
-    given["do_eval"] &= config.eval_strategy == "no"  # else transformers has set it, in a configuration that is copied
-    for name, why in _NEVER.items():
-        if given[name]:
-            raise ValueError(f"{name} is not supported: {why}; leave it out.")
-    if config.eval_strategy == "no" and (config.metric_for_best_model is not None or config.save_strategy == "best"):
-        what = "save_strategy='best'" if config.metric_for_best_model is None else "metric_for_best_model"
+    for name, reason in _REFUSED.items():
+        if getattr(config, name) != type(config).__dataclass_fields__[name].default:
+            raise ValueError(f"{name} is not supported: {reason}; leave it out.")
+    if config.eval_strategy == "no" and config.save_strategy == "best":
         raise ValueError(
-            f"{what} has no effect without evaluation during training; set eval_strategy and eval_steps of an "
+            "save_strategy='best' has no effect without evaluation during training; set eval_strategy and eval_steps of an "
             "UnlearnTrainer, or leave it out."
         )
-    if config.dataloader_num_workers < 0:
-        raise ValueError(f"dataloader_num_workers must be a whole number >= 0, got {config.dataloader_num_workers}.")
-    for name in _SEVERAL:
-        if given[name] and not _several():
-            raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
     for name, there, needed in (
         ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
         ("fp16", torch.accelerator.is_available() and not config.use_cpu, "a GPU (bf16 does not)"),
@@ -334,15 +318,57 @@ def check_supported_args(config: TrainingArguments) -> None:
             )
     if config.fsdp_config and not config.fsdp:
         raise ValueError("fsdp_config has no effect without fsdp; set both or neither.")
-    named = [config.report_to] if isinstance(config.report_to, str) else config.report_to or []
-    if wanted := set(named) - {"none", "all"}:
+    named = config.report_to or []
+    if isinstance(named, str):
+        named = [named]
+    wanted = set(named) - {"none", "all"}
+    if wanted:
         from transformers.integrations.integration_utils import get_available_reporting_integrations
 
         installed: list[str] = get_available_reporting_integrations()
-        if missing := sorted(wanted - set(installed)):
+        missing = sorted(wanted - set(installed))
+        if missing:
             have = f"installed: {', '.join(installed)}" if installed else "none is"
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
+            )
+
+
+def _check_schedule(config: TrainingArguments) -> None:
+    """Refuse options that the schedule does not take, which transformers would read only when training begins."""
+    schedule = SchedulerType(config.lr_scheduler_type)
+    options: Any = config.lr_scheduler_kwargs
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    try:
+        get_scheduler(schedule, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"lr_scheduler_type {schedule.value} does not work with lr_scheduler_kwargs={options}: {error}."
+        ) from None
+
+
+def _check_optim_args(config: TrainingArguments, text: str) -> None:
+    """Refuse options without effect on the optimizer: transformers ignores names that it does not take."""
+    from transformers import Trainer
+
+    if any(pair.count("=") != 1 for pair in text.split(",")):
+        raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {text!r}.")
+    trial = copy.copy(config)
+    trial.optim_args = None
+    try:
+        plain = Trainer.get_optimizer_cls_and_kwargs(trial)
+    except (ImportError, ValueError):  # a package is missing, or the optimizer needs the model: training says so
+        return
+    for pair in text.split(","):
+        trial.optim_args = pair
+        try:
+            optimizer = Trainer.get_optimizer_cls_and_kwargs(trial)
+        except ValueError as error:
+            raise ValueError(f"optim_args sets {pair.strip()}, which is not a valid value ({error}).") from None
+        if optimizer == plain:
+            raise ValueError(
+                f"optim_args sets {pair.strip()} without effect: the optimizer {OptimizerNames(config.optim).value} does not "
+                "take it, or it is the default; leave it out."
             )
 
 

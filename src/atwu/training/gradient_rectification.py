@@ -29,8 +29,10 @@ def opposing_share(forget: Mapping[str, Tensor], retain: Mapping[str, Tensor]) -
     """
     names = forget.keys() & retain.keys()
     product = sum(float((forget[name].double() * retain[name].double()).sum()) for name in names)
-    square = sum(float(each.double().square().sum()) for each in retain.values())
-    return min(0.0, product / square) if square else 0.0
+    square = sum(float(gradient.double().square().sum()) for gradient in retain.values())
+    if square:
+        return min(0.0, product / square)
+    return 0.0
 
 
 class GradientRectification:
@@ -53,11 +55,11 @@ class GradientRectification:
     def rectify(self) -> float:
         """Change the gradients of the whole optimizer step in place; returns the share of the retain gradient added to them."""
         kept = self._retain.take()
-        for each in self._average.values():
-            each.mul_(1 - self._newest)
-        add_gradients(self._average, {name: self._newest * each for name, each in kept.items()})
+        for average in self._average.values():
+            average.mul_(1 - self._newest)
+        add_gradients(self._average, {name: self._newest * gradient for name, gradient in kept.items()})
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
-        forget = {name: each - kept[name] if name in kept else each for name, each in gradients.items()}
+        forget = {name: gradient - kept[name] if name in kept else gradient for name, gradient in gradients.items()}
         share = opposing_share(forget, self._average)
         for name in gradients.keys() & self._average.keys():
             gradients[name].sub_(share * self._average[name])
@@ -72,4 +74,4 @@ class GradientRectification:
         from safetensors.torch import load_file
 
         stored = load_file(Path(folder) / MEMORY_NAME)
-        self._average = {name: each.to(self._weights[name].device) for name, each in stored.items()}
+        self._average = {name: average.to(self._weights[name].device) for name, average in stored.items()}

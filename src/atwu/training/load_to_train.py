@@ -139,8 +139,8 @@ def check_saved_adapter(source: ModelSource, config: TokenTrainingConfig) -> Non
 
 def check_adapter_options(config: TokenTrainingConfig) -> None:
     """Reject options of adapters without adapters, which a trainer also takes as `peft_config`."""
-    for name, given in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
-        if given and not config.lora_r:
+    for name, is_set in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
+        if is_set and not config.lora_r:
             raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
 
 
@@ -151,34 +151,34 @@ def load_checked_tokenizer(source: ModelSource) -> Any:
     return tokenizer
 
 
-def with_lora(config: Config, given: Any) -> Config:
+def with_lora(config: Config, peft_config: Any) -> Config:
     """Return the configuration with the adapters of a peft `LoraConfig`."""
     peft = require("peft", extra="lora")
-    if not isinstance(given, peft.LoraConfig) or config.lora_r:
-        what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
-        raise ValueError(f"peft_config must be a LoraConfig, {what}; set adapters in one place only.")
-    plain, default = given.to_dict(), peft.LoraConfig().to_dict()
+    if not isinstance(peft_config, peft.LoraConfig):
+        raise ValueError(f"peft_config must be a LoraConfig, got {type(peft_config).__name__}.")
+    if config.lora_r:
+        raise ValueError(f"peft_config and lora_r={config.lora_r} are both set; set adapters in one place only.")
+    plain, default = peft_config.to_dict(), peft.LoraConfig().to_dict()
     known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters"}
     known |= {"task_type", "inference_mode", "base_model_name_or_path"}  # the last is set by peft at the first use
-    if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
+    others = sorted(name for name in plain if name not in known and plain[name] != default[name])
+    if others:
         raise ValueError(f"peft_config sets {', '.join(others)}, which is not supported.")
-    targets = given.target_modules
-    if targets == "all-linear" and not given.target_parameters:
+    targets = peft_config.target_modules
+    if targets == "all-linear" and not peft_config.target_parameters:
         targets = None
     if isinstance(targets, str):
         what = "all-linear together with target_parameters" if targets == "all-linear" else f"the pattern {targets!r}"
         raise ValueError(f"target_modules of peft_config must be a list of names, got {what}.")
-    names = (
-        None
-        if targets is None and not given.target_parameters
-        else {*(targets or ()), *(given.target_parameters or ())}
-    )
+    names = None
+    if targets is not None or peft_config.target_parameters:
+        names = ",".join(sorted({*(targets or ()), *(peft_config.target_parameters or ())}))
     return dataclasses.replace(
         config,
-        lora_r=given.r,
-        lora_alpha=given.lora_alpha,
-        lora_dropout=given.lora_dropout,
-        lora_targets=None if names is None else ",".join(sorted(names)),
+        lora_r=peft_config.r,
+        lora_alpha=peft_config.lora_alpha,
+        lora_dropout=peft_config.lora_dropout,
+        lora_targets=names,
     )
 
 
@@ -187,8 +187,10 @@ def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: i
     written."""
     trained = adapter_bytes or model_bytes
     result = adapter_bytes if config.save_adapter else model_bytes
+    if config.save_strategy == "no":
+        return result
     kept = config.save_total_limit or 2  # without a limit the number is unknown
-    return result if config.save_strategy == "no" else result + 3 * trained * (kept + 1)
+    return result + 3 * trained * (kept + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,11 @@ def load_to_train(
     if lora is not None:
         model = attach(model, lora, seed=config.seed, revision=source.revision)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        message = f"training adapters of rank {lora.r}: {trained:,} parameters"
         without = not_adapted(model) if lora.targets is None else ""
-        say(f"training adapters of rank {lora.r}: {trained:,} parameters" + (f"; none on {without}" if without else ""))
+        if without:
+            message += f"; none on {without}"
+        say(message)
         if not config.save_adapter:
             check_mergeable(model)
     return LoadedModel(model, lora, source, fingerprint)
@@ -245,7 +250,8 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, m
         return scratch_model(str(source.scratch), seed=config.seed)
     if model is None:
         model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
-    if (adapted := adapters_of(model)) is not None:
+    adapted = adapters_of(model)
+    if adapted is not None:
         raise ValueError(
             f"the adapter {source.model} cannot be merged into its base model ({unmergeable(adapted)}), so there is "
             "no full model to start from."
@@ -294,18 +300,21 @@ def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
     if recipe.forget_component.trained_layers(1) is None:
         return None
     layers = len(decoder_layers(unwrap(model)))
-    recipe.layer(layers)
+    recipe.layer(layers)  # refuses a layer that the model does not have
     return recipe.forget_component.trained_layers(layers)
 
 
 def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
     """Add the run's adapters to the model in place; a model that has adapters or needs none is returned unchanged."""
     lora = lora_of(config, model)
-    return model if lora is None or adapters_of(model) is not None else attach(model, lora, seed=config.seed)
+    if lora is None or adapters_of(model) is not None:
+        return model
+    return attach(model, lora, seed=config.seed)
 
 
 def check_mergeable(adapted: Any) -> None:
-    if reason := unmergeable(adapted):
+    reason = unmergeable(adapted)
+    if reason:
         raise ValueError(f"these adapters cannot be merged: {reason}. Pass --save-adapter (save_adapter=True).")
 
 

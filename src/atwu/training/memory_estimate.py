@@ -100,14 +100,17 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # these are counted with 2 bytes
     copies, compared = 0.0, 0.0
     if isinstance(config, UnlearnConfig):
-        needs = set(config.recipe().needs)
-        if "reference_distributions" in needs:
+        original = config.recipe().original
+        if "distributions" in original:
             half = config.bf16 or config.fp16
             # Autocast converts the output layer and that of the reference; the gradient adds products of its size.
-            compared = model.embedding * (half + (0 if config.lora_r else 0.5 if half else 1))
-        if config.reference == "model" and any(need.startswith("reference_") for need in needs):
+            gradient = 0.0
+            if not config.lora_r:
+                gradient = 0.5 if half else 1.0
+            compared = model.embedding * (half + gradient)
+        if config.reference == "model" and original:
             copies += weights
-        elif "reference_distributions" in needs and not config.lora_r:
+        elif "distributions" in original and not config.lora_r:
             copies += model.embedding
         if config.perturbs_weights:  # original weights, perturbation, and gradient at the perturbed weights
             copies += 3 * model.trained
@@ -151,15 +154,16 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
         sets["retain_alternate"] = rows.retain_alternates.rows
     if isinstance(config, UnlearnConfig) and config.recipe().forget_component.trained_answer == "alternate":
         sets.pop("forget")
-    begun = _common_beginning([row.input_ids for each in sets.values() for row in itertools.islice(each, SAMPLED)])
+    sampled = [row for rows_of_set in sets.values() for row in itertools.islice(rows_of_set, SAMPLED)]
+    begun = _common_beginning([row.input_ids for row in sampled])
 
     def own(ids: Sequence[int]) -> int:
         return len(ids) - (len(begun) if ids[: len(begun)] == begun else 0)
 
     longest = list[Tensor]()
-    for name, each in sets.items():
+    for name, rows_of_set in sets.items():
         count = size * (retained if name.startswith("retain") else 1)
-        longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in each), key=own))
+        longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in rows_of_set), key=own))
     ids = nn.utils.rnn.pad_sequence(longest, batch_first=True, padding_value=-1)
     return lay_out([TokenBatch(ids, ids >= 0, ids)], packed=True)
 
@@ -177,14 +181,18 @@ def measure_footprint(source: ModelSource, config: TokenTrainingConfig, batch: L
     """Measure a model's footprint on a kind of device, with its adapters and one batch (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
-    autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
+    autocast = None
+    if config.bf16:
+        autocast = torch.bfloat16
+    elif config.fp16:
+        autocast = torch.float16
     return footprint(with_adapters(plain, config), batch, autocast=autocast, device=device)
 
 
 def _dtype(source: ModelSource) -> torch.dtype:
     stored = source.dtype if source.dtype != "auto" else getattr(source.architecture(), "dtype", None)
-    found: torch.dtype = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
-    return found
+    dtype: torch.dtype = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
+    return dtype
 
 
 def footprint(
@@ -232,14 +240,14 @@ def footprint(
                 layers = [RULE * size for size in inputs]
                 kept = sum(layers)
         head = plain.get_output_embeddings().weight
-        linear = [each for layer in blocks for each in layer.modules() if isinstance(each, nn.Linear)]
+        linear = [module for layer in blocks for module in layer.modules() if isinstance(module, nn.Linear)]
         heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)
         width = (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads) if heads else 0
         return Footprint(
             trained_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
             weights=sum(parameter.nbytes for parameter in parameters),
             trained=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
-            layers_only=sum(each.weight.nbytes for each in linear if not each.weight.requires_grad),
+            layers_only=sum(module.weight.nbytes for module in linear if not module.weight.requires_grad),
             embedding=head.nbytes,
             tied=head is plain.get_input_embeddings().weight,
             kept=kept,
@@ -261,7 +269,7 @@ def _inputs(model: nn.Module, batch: Layout, packing: Packing, kind: str) -> dic
         "position_ids": torch.zeros(tokens, dtype=torch.long),
         "attention_mask": no_mask(torch.device("cpu")),
         "packing": Packing(
-            tuple(torch.zeros(each.shape, dtype=torch.long) for each in packing.groups),
+            tuple(torch.zeros(group.shape, dtype=torch.long) for group in packing.groups),
             torch.zeros(packing.outputs.shape, dtype=torch.long),
             float32=kind == "cpu",
         ),
@@ -293,14 +301,14 @@ class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
 
 def _materialize(model: nn.Module) -> None:
     """Allocate every parameter and buffer in the current mode; shared tensors stay shared."""
-    made: dict[int, Tensor] = {}
+    allocated: dict[int, Tensor] = {}
     for module in model.modules():
         held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
         for tensors in held:
             for name, old in tensors.items():
                 if old is None:
                     continue
-                if id(old) not in made:
+                if id(old) not in allocated:
                     new = torch.empty(old.shape, dtype=old.dtype)
-                    made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
-                tensors[name] = made[id(old)]
+                    allocated[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+                tensors[name] = allocated[id(old)]

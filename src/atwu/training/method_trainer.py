@@ -16,8 +16,8 @@ from atwu._cache import cache_folder
 from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset
+from atwu.methods.component import WeightUpdates
 from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -99,12 +99,13 @@ class MethodTrainer(TokenTrainer):
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
+        # What can be refused without weights is refused first: loading a model may take minutes.
         args = checked_config(args, forget_dataset, kwargs)
         if peft_config is not None:
             args = with_lora(args, peft_config)
         self.recipe = args.recipe()
-        for part in self.recipe.components:
-            part.check()
+        for component in self.recipe.components:
+            component.check()
         check_scorer(scorer, self.recipe)
         if args.world_size > 1 and (args.perturbs_weights or args.rectify_gradient or args.collapse_components):
             raise ValueError(
@@ -113,15 +114,16 @@ class MethodTrainer(TokenTrainer):
             )
         if args.world_size > 1 and args.clean_change:
             raise ValueError("clean_change works in a single process only; train with one, or leave it out.")
-        samples = "own_samples" in self.recipe.needs
+        samples = bool(self.recipe.forget_component.sampled_readings())
         if samples and args.world_size > 1:
             raise ValueError(f"method {self.recipe.name!r} samples answers in a single process only; train with one.")
-        source = ModelSource(model=str(model)) if isinstance(model, str | Path) else None
-        if source is not None:
+        source = None
+        if isinstance(model, str | Path):
+            source = ModelSource(model=str(model))
             check_saved_adapter(source, args)
-        if source is not None and processing_class is None:
-            processing_class = load_checked_tokenizer(source)
-        if processing_class is None and {"own_samples", "refused_questions"} & set(self.recipe.needs):
+            if processing_class is None:
+                processing_class = load_checked_tokenizer(source)
+        if processing_class is None and (samples or self.recipe.forget_component.refused_questions()):
             raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
@@ -129,9 +131,14 @@ class MethodTrainer(TokenTrainer):
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
-        retain = rows.retain.rows if rows.retain is not None and self.recipe.retain_component is not None else None
+        retain = None
+        if rows.retain is not None and self.recipe.retain_component is not None:
+            retain = rows.retain.rows
+        loaded = cast("nn.Module | LoadedModel", model)
+        if source is not None:
+            loaded = load_to_train(source, args, say)
         super().__init__(
-            cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
+            loaded,
             args,
             train_dataset=PairedDataset(
                 rows.forget.rows,
@@ -153,40 +160,46 @@ class MethodTrainer(TokenTrainer):
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
         if processing_class is None:
             check_ids(self.loaded.model, *rows.encoded.values())
-        if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
+        layers = trained_layers(self.recipe, self.loaded.model)
+        if layers is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
         self.rows, self.sets = rows, rows.sets
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
         self.alternation: ScorerAlternation | None = None
-        if (scores := self.recipe.scores) is not None:
+        scores = self.recipe.scores
+        if scores is not None:
             if self.sharded and scores.scorer_procedure == "joint":
                 raise ValueError(
                     "scorer_procedure='joint' does not work with a sharded model; use scorer_procedure='alternate'."
                 )
             width = text_config(self.loaded.model).hidden_size
-            scorer = scorer and fitting_scorer(scorer, width, what="the given scorer")
-            self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
+            if scorer is None:
+                scorer = initial_scorer(scores, width, rows)
+            else:
+                scorer = fitting_scorer(scorer, width, what="the given scorer")
+            self.scorer = scorer.to(args.device)
             self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self.sum_over_processes)
             if scores.scorer_pretrain:
+                # Not here: a run that continues from a checkpoint has a scorer already.
                 self.add_callback(AtStart(self.pretrain_scorer))
-        self.dual: DualAscent | None = None
-        """Updates of the retain weight, if the retain loss has a limit."""
-        if isinstance(self.recipe.retain_component, LimitedNLL):
-            self.dual = DualAscent(self.recipe.retain_component, self.recipe.factors.retain_weight)
+        self.weight_updates: WeightUpdates | None = None
+        """Updates of the retain weight, if it is not constant."""
+        if self.recipe.retain_component is not None:
+            self.weight_updates = self.recipe.retain_component.weight_updates(self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
         self._row_losses = torch.zeros(2, len(retain or ()), device=args.device)
         """Sum and number of the losses of each retain row in the current optimizer step."""
         if samples:
-            own = OwnSamples(self, processing_class)
-            self.stateful.append(own)
-            self.add_callback(own)
+            answers = OwnSamples(self, processing_class)
+            self.stateful.append(answers)
+            self.add_callback(answers)
         self.rectification: GradientRectification | None = None
         if args.rectify_gradient:
             self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
-        self.stateful += filter(None, (self.alternation, self.dual, self.rectification))
+        self.stateful += filter(None, (self.alternation, self.weight_updates, self.rectification))
         self.collapse: ComponentCollapse | None = None
         if args.collapse_components:
             self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
@@ -206,15 +219,21 @@ class MethodTrainer(TokenTrainer):
     def precomputed(self) -> PrecomputedTables:
         """Tables indexed by row; computed once, from the original model."""
         args = self.args
+        precision = None
+        if args.bf16:
+            precision = "bfloat16"
+        elif args.fp16:
+            precision = "float16"
         start = OriginalModel(
             unwrap(self.loaded.model),
             cache_folder(args.cache_dir) / "references",
             self.accelerator.autocast,
-            "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
+            precision,
             progress=not args.disable_tqdm and args.process_index == 0,
             fingerprint=self.loaded.fingerprint,
             stays=not self.sharded,
         )
+        # The main process computes and writes the cache; the others then read it.
         with args.main_process_first(desc="precomputed reference values"):
             return precomputed_tables(
                 start,
@@ -247,6 +266,7 @@ class MethodTrainer(TokenTrainer):
     def pretrain_scorer(self) -> None:
         """Train the scorer on one pass over the forget set with the original model, with an update per micro-batch."""
         assert self.scorer is not None
+        # One pass at a constant rate: the schedule and the minimum number of updates are those of the run that follows.
         once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
         recipe = self.recipe.forget_only()
         recipe = dataclasses.replace(
@@ -266,8 +286,9 @@ class MethodTrainer(TokenTrainer):
                     alternation.step(max_steps=0)
 
     def _collect(self, alternation: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
-        labelled = alternation.settings.scorer_objective == "labels"
-        labels = self.precomputed.labels(inputs)[0] if labelled else None
+        labels = None
+        if alternation.settings.scorer_objective == "labels":
+            labels, _ = self.precomputed.labels(inputs)
         alternation.collect(result, self.precomputed.offset(inputs), labels)
 
     # Loss
@@ -314,13 +335,14 @@ class MethodTrainer(TokenTrainer):
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         recipe = self.recipe
-        if self.dual is not None:
-            factors = dataclasses.replace(recipe.factors, retain_weight=self.dual.multiplier)
+        if self.weight_updates is not None:  # the weight of this step, not that which the run began with
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.weight_updates.multiplier)
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         for name in ("forget", "retain", "preserve", "replacement"):
-            if (term := getattr(result, name)) is not None:
+            term = getattr(result, name)
+            if term is not None:
                 self.add_logged(f"{name}_loss", term)
         self.add_logged("mean_score", result.token_weights.sum() / tokens)
         self.add_logged("selected", (result.token_weights > 0.5).sum() / tokens)
@@ -329,13 +351,16 @@ class MethodTrainer(TokenTrainer):
             self.add_logged("score_auroc", agreement.sum() / batch_counts.labelled_rows)
         if not model.training:
             return result.loss
-        if (alternation := self._due_alternation()) is not None:
+        alternation = self._due_alternation()
+        if alternation is not None:
             self._collect(alternation, result, inputs)
         if result.retain is not None:
             self._retain_loss += result.retain.detach().to(self._retain_loss)
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
+                # A row may be drawn twice in a step, so its losses are counted, too.
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
+        # Both need the retain gradient of the step apart from the forget gradient; at most one of them is set.
         change = self.rectification or self.collapse
         if change is not None and result.kept is not None:
             change.collect(result.kept)
@@ -344,8 +369,9 @@ class MethodTrainer(TokenTrainer):
         return result.loss
 
     def _due_alternation(self) -> ScorerAlternation | None:
-        due = self.alternation is not None and self.alternation.due(self.state.global_step, self.state.max_steps)
-        return self.alternation if due else None
+        if self.alternation is None or not self.alternation.due(self.state.global_step, self.state.max_steps):
+            return None
+        return self.alternation
 
     def _perturbed_loss(
         self,
@@ -359,6 +385,7 @@ class MethodTrainer(TokenTrainer):
         if self.args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:
+            # Micro-batches of a step have rows of their own, so each gets other noise; a resumed run draws the same.
             drawn = (self.args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
@@ -372,22 +399,23 @@ class MethodTrainer(TokenTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Accumulate the gradients of one micro-batch; after the last one of an optimizer step, also do what follows it."""
         loss: Tensor = super().training_step(*args, **kwargs)
-        if not self.accelerator.sync_gradients:
+        if not self.accelerator.sync_gradients:  # further micro-batches of this optimizer step follow
             return loss
         if self.rectification is not None:
             self.add_logged("rectified", torch.tensor(self.rectification.rectify()))
         if self.collapse is not None:
             self.add_logged("collapsed", torch.tensor(self.collapse.collapse()))
         # Logged terms are summed over processes; these are the same in all of them.
-        if self.dual is not None:
-            self.add_logged("retain_weight", torch.tensor(self.dual.multiplier / self.args.world_size))
-            self.dual.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
+        if self.weight_updates is not None:
+            self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))
+            self.weight_updates.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
         if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()
             self.sampler.observe({row: float(total[row] / count[row]) for row in count.nonzero().flatten().tolist()})
             self._row_losses.zero_()
-        if (alternation := self._due_alternation()) is not None:
+        alternation = self._due_alternation()
+        if alternation is not None:
             self.add_logged("scorer_loss", alternation.step(self.state.max_steps) / self.args.world_size)
         return loss
 

@@ -60,19 +60,23 @@ def public_record(record: Any) -> Any:
         return {key: public_record(value) for key, value in record.items() if key not in _OWN}
     if isinstance(record, list | tuple):
         return [public_record(value) for value in record]
-    return public_text(str(record)) if isinstance(record, str | PurePath) else record
+    if isinstance(record, str | PurePath):
+        return public_text(str(record))
+    return record
 
 
 def public_command(text: str) -> str:
     """Return a command line with each word passed through `public_text`; everything else is unchanged."""
 
-    def word(found: re.Match[str]) -> str:
+    def word(match: re.Match[str]) -> str:
         try:
-            (plain,) = shlex.split(found[0])
+            (plain,) = shlex.split(match[0])
         except ValueError:
-            return public_text(found[0])
+            return public_text(match[0])
         public = public_text(plain)
-        return public_text(found[0]) if public == plain else shlex.quote(public)
+        if public == plain:
+            return public_text(match[0])
+        return shlex.quote(public)
 
     return _SHELL_WORD.sub(word, text)
 
@@ -101,13 +105,17 @@ def _part(text: str) -> str:
     whole = None if "://" in text or "\n" in text else _WHOLE.fullmatch(text)
     if whole is not None:
         return (whole["before"] or "") + re.split(r"[/\\]", whole["path"].rstrip("/\\"))[-1]
-    return _INSIDE.sub(lambda found: found["name"], _URL.sub(_without_secrets, text))
+    return _INSIDE.sub(lambda match: match["name"], _URL.sub(_without_secrets, text))
 
 
 def _without_secrets(url: re.Match[str]) -> str:
-    return Path(url["rest"]).name if url["scheme"].lower() == "file://" else url["scheme"] + url["rest"]
+    if url["scheme"].lower() == "file://":
+        return Path(url["rest"]).name
+    return url["scheme"] + url["rest"]
 
 
 def _short(model: str) -> str:
     """Return a Hub name unchanged, and only the last part of a folder, since model cards are published."""
-    return Path(model).name if Path(model).expanduser().exists() else public_text(model)
+    if Path(model).expanduser().exists():
+        return Path(model).name
+    return public_text(model)

@@ -50,15 +50,17 @@ class OwnSamples(TrainerCallback):
     def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
         args, size = self._trainer.args, len(self._readings)
         sets = {"forget": dataset.forget, **self._trainer.rows.prompted}
-        read = [[sets[name][row].prompt_ids for name in self._readings] for row in range(len(dataset.forget))]
-        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - max(map(len, prompts)))) for prompts in read]
-        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(read)))
+        prompts_of_rows = [
+            [sets[name][row].prompt_ids for name in self._readings] for row in range(len(dataset.forget))
+        ]
+        caps = [max(1, min(LONGEST_SAMPLE, args.max_length - max(map(len, prompts)))) for prompts in prompts_of_rows]
+        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(prompts_of_rows)))
         seeds = [int(draw.integers(2**63)) for draw in draws]
         with self._trainer.accelerator.autocast():
             answers = generate(
                 self._trainer.loaded.model,
                 self._tokenizer,
-                [prompt for prompts in read for prompt in prompts],
+                [prompt for prompts in prompts_of_rows for prompt in prompts],
                 max_new_tokens=[cap for cap in caps for _ in range(size)],
                 temperature=1.0,
                 noise_seeds=[seed for seed in seeds for _ in range(size)],

@@ -41,8 +41,6 @@ from atwu.training.progress import Say
 from atwu.training.reference_tables import OriginalModel, ReferenceSource, prepare_references
 from atwu.training.training_rows import UnlearningRows
 
-AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
-
 
 @dataclass(frozen=True, slots=True)
 class PrecomputedTables:
@@ -68,8 +66,10 @@ class PrecomputedTables:
 
     def offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """Return the offsets of a micro-batch's score logits, (tokens,)."""
+        if self.offsets is None:
+            return None
         rows = inputs["rows"]
-        return None if self.offsets is None else self.offsets.rows(rows).to(rows.device)
+        return self.offsets.rows(rows).to(rows.device)
 
     def labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Return key-token labels and the mask of the answer text without the terminal token, on the shifted axis."""
@@ -85,15 +85,15 @@ class PrecomputedTables:
 
 def digests_of_inputs(recipe: Recipe) -> dict[str, str]:
     """Return digests of everything a run reads besides its model and rows, and of its method."""
-    plain, folders = recipe.as_plain(), {"scorer_from", *AUXILIARY}
+    plain, folders = recipe.as_plain(), {"scorer_from", *recipe.auxiliary}
     # Folder contents identify a run, not their paths.
     plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
-    found = {"recipe": short_hash(plain)}
+    digests = {"recipe": short_hash(plain)}
     if "scorer_from" in recipe.settings:
         folder = Path(recipe.settings["scorer_from"])
-        found["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
-    return found | {
-        name: stored_weights_fingerprint(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings
+        digests["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
+    return digests | {
+        name: stored_weights_fingerprint(recipe.settings[name]) for name in recipe.auxiliary if name in recipe.settings
     }
 
 
@@ -109,17 +109,22 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
+    layers = len(decoder_layers(start.model)) if recipe.layered else 0
+    wanted = recipe.reference_specs(layers)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
+        # Of a large retain set a run draws few rows. With dropped rows, the number of epochs is not known here.
         drawn = pairs.drawn(args.planned_epochs(len(pairs) - pairs.waiting))
     with nullcontext() if start.stays else _whole_on(args.device, start.model, recipe, wanted):
         fixed = fixed_tables(recipe, rows, start, encoder)
         references = prepare_references(
             start, wanted, rows.encoded, mode=args.reference, drawn=drawn, prompted=rows.prompted, say=say
         )
-        direction = None if rows.refused is None else refusal_direction(start, rows, wanted["forget"])
+        direction = None
+        if rows.refused is not None:
+            direction = refusal_direction(start, rows, wanted["forget"])
     forget = rows.forget.rows
+    # A terminal token has no place in the answer's text; it is no key token, so agreement with labels leaves it out.
     text = ([offset is not None for offset in row.counted(row.answer_offsets)] for row in forget)
     offsets = None
     if scorer is not None and scorer.prior is not None:
@@ -133,7 +138,7 @@ def refusal_direction(start: OriginalModel, rows: UnlearningRows, wanted: Refere
         start.read(ends, wanted, what=what)["layer"].values.double().mean(0)
         for what, ends in (("refused", rows.refused or ()), ("asked", rows.asked or ()))
     )
-    return (refused - asked).float()
+    return (refused - asked).float()  # the means are in float64: their difference is small beside them
 
 
 @contextmanager
@@ -141,7 +146,7 @@ def _whole_on(
     device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, ReferenceSpec]
 ) -> Iterator[None]:
     """Context in which the full original model is on the device, before it is sharded."""
-    if not wanted and not {"original_logps", "auxiliary_models", "evidence"}.intersection(recipe.needs):
+    if not wanted and not recipe.reads_original:
         yield
         return
     waits = next(model.parameters()).device
@@ -171,22 +176,24 @@ def fixed_tables(
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
         evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
     )
-    found = {
+    weights_by_name = {
         name: weighting.precompute(context)
         for name, weighting in zip(recipe.weighting_names, recipe.weighting_components, strict=True)
         if isinstance(weighting, FixedWeighting)
     }
-    if recipe.combination is not None and len(found) == 2:
-        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in found.values())
+    # Two fixed weightings are combined once, here; with a weighting of every step the loss combines them.
+    if recipe.combination is not None and len(weights_by_name) == 2:
+        first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in weights_by_name.values())
         both = (
             combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
             for one, other in zip(first, second, strict=True)
         )
-        return {recipe.weighting: _table(each[0].numpy() for each in both)}
-    return {name: _table(rows) for name, rows in found.items()}
+        return {recipe.weighting: _table(weights[0].numpy() for weights in both)}
+    return {name: _table(rows) for name, rows in weights_by_name.items()}
 
 
 def _table(rows: Iterable[Any], kind: type = np.float32) -> TokenTable:
+    # Bytes that grow in place: a list of Python floats of a large set would take eight times the memory.
     flat, lengths = bytearray(), array("q")
     for row in rows:
         flat += np.asarray(row, dtype=kind).tobytes()

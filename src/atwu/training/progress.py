@@ -77,7 +77,10 @@ class ProgressLine(TrainerCallback):
 
     def _remaining(self) -> float | None:
         steps = remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
-        return None if steps is None else steps + self._trainer.expected_pause
+        if steps is None:
+            return None
+        pause: float = self._trainer.expected_pause
+        return steps + pause
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:

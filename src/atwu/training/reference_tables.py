@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu._cache import cached_tensors, hash_of_list, is_cached
+from atwu._run_key import run_key
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
@@ -87,26 +88,28 @@ class OriginalModel:
             return is_cached(self.folder, self._key(rows, wanted))
 
     def _off(self) -> AbstractContextManager[object]:
-        plain = self.adapted or adapters_of(self.model) is None
-        return nullcontext() if plain else original_model(self.model)
+        if self.adapted or adapters_of(self.model) is None:
+            return nullcontext()
+        return original_model(self.model)
 
     def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
-        """Return everything that can change the values, as plain JSON."""
+        """Return everything that can change the values."""
         if self.fingerprint is None:
             self.fingerprint = model_fingerprint(self.model)
         # It can change outputs without changing weights.
-        found: Any = getattr(self.model, "config", None)
-        config = {} if found is None else json.loads(found.to_json_string(use_diff=False))
-        return {
-            "format": 1,
-            "model": self.fingerprint,
-            "config": {name: each for name, each in config.items() if name not in ("_name_or_path", "use_cache")},
-            "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
-            "wanted": dataclasses.asdict(wanted),
-            "autocast": self.autocast_dtype,
-            "torch": torch.__version__,
-            "device": next(self.model.parameters()).device.type,
-        }
+        configuration: Any = getattr(self.model, "config", None)
+        config = {} if configuration is None else json.loads(configuration.to_json_string(use_diff=False))
+        return run_key(
+            "reference values",
+            options={"wanted": dataclasses.asdict(wanted), "autocast": self.autocast_dtype},
+            model=self.fingerprint,
+            rows={"read": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16))},
+            inputs={
+                "config": {name: value for name, value in config.items() if name not in ("_name_or_path", "use_cache")},
+                "torch": torch.__version__,
+                "device": next(self.model.parameters()).device.type,
+            },
+        )
 
 
 @dataclass(slots=True)
@@ -129,20 +132,21 @@ class ReferenceSource:
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
             for name, rows in self.prompted.items():
-                given = collate_rows([rows[row] for row in inputs["rows"].tolist()])
-                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in given.items()})
-            with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
+                tensors = collate_rows([rows[row] for row in inputs["rows"].tolist()])
+                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in tensors.items()})
+            original = original_model(model) if self.second is None else nullcontext(self.second)
+            with original as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
-        found: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
+        values: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
         for name, tables in self.tables.items():
             drawn = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
                 drawn = [self.places[row] for row in drawn]
             for what, table in tables.items():
-                found[what][name] = table.rows(drawn).to(inputs["rows"].device)
-        teachers = {name: Teacher(states, self.head) for name, states in found["states"].items()}
-        return Reference(found["logps"], teachers, found["layer"])
+                values[what][name] = table.rows(drawn).to(inputs["rows"].device)
+        teachers = {name: Teacher(states, self.head) for name, states in values["states"].items()}
+        return Reference(values["logps"], teachers, values["layer"])
 
 
 def prepare_references(
@@ -177,18 +181,17 @@ def prepare_references(
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
     if chosen != "cache":
-        second = copy.deepcopy(start.model).requires_grad_(False).eval() if chosen == "model" else None
+        second = None
+        if chosen == "model":
+            second = copy.deepcopy(start.model).requires_grad_(False).eval()
         return ReferenceSource(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
-    # A layer that is neither trained nor sharded serves as its own reference.
-    trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
-    return ReferenceSource(
-        wanted,
-        "cache",
-        tables,
-        head.frozen() if head is not None and (trained or not start.stays) else head,
-        places=places,
-    )
+    if head is not None:
+        # A layer that is neither trained nor sharded serves as its own reference, without a copy.
+        trained = any(part is not None and part.requires_grad for part in (head.weight, head.bias))
+        if trained or not start.stays:
+            head = head.frozen()
+    return ReferenceSource(wanted, "cache", tables, head, places=places)
 
 
 def _choose(
@@ -205,11 +208,13 @@ def _choose(
     if mode == "cache" and lacks_head:
         raise ValueError(
             "reference='cache' needs a plain output layer, which this model lacks; use "
-            + ("adapters or model." if adapted else "model.")
+            f"{'adapters or model' if adapted else 'model'}."
         )
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
-        amount = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+        amount = f"{size / 2**10:.1f} KiB"
+        if size >= 2**20:
+            amount = f"{size / 2**20:.1f} MiB"
         where = f"{amount} in {start.folder}"
         # An existing cache is always used, so that a resumed run continues as it started.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):

@@ -14,7 +14,9 @@ _NAMED = 3
 def row_keys(row: Example) -> tuple[str, ...]:
     """Return question and answer of a row without case and punctuation."""
     asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
-    return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
+    if asked:
+        return (f"q {asked}", f"a {said}")
+    return (f"a {said}",)
 
 
 def check_no_overlap(
@@ -39,7 +41,7 @@ def check_no_overlap(
     first = kept[repeats[0] - 1]
     others = len(repeats) - 1
     more = f", like {others} more row{'s' * (others > 1)}" if others else ""
-    how = ", as `atwu retain build --corpus` does" if option == "--retain" else ""
+    how = ", as `atwu rows retain --corpus` does" if option == "--retain" else ""
     raise ValueError(
         f"{source}: row {repeats[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
         f"{option}{how}."

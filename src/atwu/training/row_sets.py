@@ -83,17 +83,17 @@ def encode_dataset(
     """
     if isinstance(rows, RowSet):
         return rows
-    given, source, notes = _listed(rows, what)
-    if isinstance(given[0], EncodedRow):
+    listed, source, notes = _listed(rows, what)
+    if isinstance(listed[0], EncodedRow):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
         if forms:
             raise ValueError(f"forms rewrites questions; pass the {what} rows as text, not encoded.")
-        return RowSet(store_rows(_without_first(row) for row in given), None)
+        return RowSet(store_rows(_without_first(row) for row in listed), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
-    examples = add_labels(given, words)
+    examples = add_labels(listed, words)
     notes = (*notes, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
     if not forms:
         encoded = encoder.encode_rows(examples, what=what)
@@ -104,29 +104,35 @@ def encode_dataset(
         raise ValueError(
             f"no {what} row can be written in the forms {','.join(forms)}; add question, the row as it is."
         )
-    in_forms = store_rows(each.row for each in written)
+    in_forms = store_rows(form_row.row for form_row in written)
     encoded = encoder.encode_rows(in_forms, what=what)
-    of_rows = tuple(each.form for each in written)
-    found = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
-    given_labels = all(row.forget_spans is not None for row in examples)
-    return found if given_labels else without_labels(found)  # those of the forms were found by rule
+    of_rows = tuple(form_row.form for form_row in written)
+    row_set = RowSet(encoded.rows, in_forms, source, (*notes, *encoded.warnings), of_rows)
+    if not all(row.forget_spans is not None for row in examples):
+        return without_labels(row_set)  # what its forms have were found by rule, and nobody has checked them
+    return row_set
 
 
 def text_rows(rows: RowsInput, *, what: str) -> RowSet:
     """Return rows of any accepted kind as text, not encoded."""
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
-    given, source, notes = _listed(rows, what)
-    if isinstance(given[0], EncodedRow):
+    listed, source, notes = _listed(rows, what)
+    if isinstance(listed[0], EncodedRow):
         raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
-    return RowSet((), given, source, notes)
+    return RowSet((), listed, source, notes)
 
 
 def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
     """Return the rows, all `Example`s or all encoded, the source they were loaded from, and warnings."""
-    given = load_rows(rows) if isinstance(rows, str | Path) else rows
-    source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
-    listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
+    source, notes = None, tuple[str, ...]()
+    listed: Any = rows
+    if isinstance(rows, str | Path):
+        rows = load_rows(rows)
+    if isinstance(rows, LoadedRows):
+        source, notes = rows.source, rows.warnings
+    if isinstance(rows, LoadedRows | RowSet):
+        listed = rows.rows
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
         listed = store_rows(
@@ -140,9 +146,10 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
     for name, rows in sets.items():
-        counts = (
-            "" if rows.forms is None else f" ({', '.join(f'{n} {form}' for form, n in Counter(rows.forms).items())})"
-        )
+        counts = ""
+        if rows.forms is not None:
+            of_forms = ", ".join(f"{number} {form}" for form, number in Counter(rows.forms).items())
+            counts = f" ({of_forms})"
         say(f"{name} rows: {len(rows.rows)} from {rows.source}{counts}")
         if rows.waiting:
             say(f"{rows.waiting} of the {name} rows wait until answers state their facts")
@@ -179,7 +186,9 @@ def check_ids(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
 
 def _without_first(row: EncodedRow) -> EncodedRow:
     """Exclude the first token of a row, which has no prediction."""
-    return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
+    if row.labels[0] == IGNORE_INDEX:
+        return row
+    return dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
 
 
 def without_labels(rows: RowSet) -> RowSet:
@@ -196,7 +205,9 @@ def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any]
     """
     if rows.examples is None:
         raise ValueError(f"{what} adds text; pass the rows as text, not encoded.")
-    only_written: Sequence[str] = ("question",) if rows.forms else ()
+    only_written: Sequence[str] = ()
+    if rows.forms:
+        only_written = ("question",)
     written = encode_dataset(load_rows(more), tokenizer, what=what, **{**limits, "forms": only_written})
     forms, examples = rows.forms or ("question",) * len(rows.rows), rows.examples
     prompts = {row.messages for row in written.examples or ()}
@@ -205,21 +216,22 @@ def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any]
         for index, (form, row) in enumerate(zip(forms, examples, strict=True))
         if form == "question" or not row.messages or row.messages not in prompts
     ]
-    own_forms = {row.messages: form for form, row in zip(forms, examples, strict=True) if row.messages}
-    return dataclasses.replace(
+    joined = dataclasses.replace(
         rows,
         rows=store_rows([*(rows.rows[index] for index in kept), *written.rows]),
         examples=store_rows([*(examples[index] for index in kept), *(written.examples or ())]),
-        forms=None
-        if rows.forms is None
-        else (
-            *(forms[index] for index in kept),
-            *(
-                own_forms.get(row.messages, "question") if row.messages else plain_form(row.answer, forms)
-                for row in written.examples or ()
-            ),
-        ),
     )
+    if rows.forms is None:
+        return joined
+    # A row is in the form whose prompt it has, so that it is paired with retain rows of that form.
+    own_forms = {row.messages: form for form, row in zip(forms, examples, strict=True) if row.messages}
+    of_written = []
+    for row in written.examples or ():
+        if row.messages:
+            of_written.append(own_forms.get(row.messages, "question"))
+        else:
+            of_written.append(plain_form(row.answer, forms))
+    return dataclasses.replace(joined, forms=(*(forms[index] for index in kept), *of_written))
 
 
 def with_waiting(
@@ -263,8 +275,8 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     """Label the words listed in a file, in rows without labels."""
     if words is None:
         return examples
-    found = label_words(examples, read_words(words))
-    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+    labelled = label_words(examples, read_words(words))
+    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, labelled, strict=True))
 
 
 def everywhere(rows: RowSet, *, appends: bool) -> RowSet:

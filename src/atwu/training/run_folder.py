@@ -26,7 +26,8 @@ from filelock import FileLock, Timeout
 from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
 from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.training.checkpoints import key_differences, last_checkpoint
+from atwu._run_key import key_differences
+from atwu.training.checkpoints import last_checkpoint
 
 RECORD_SCHEMA = "atwu.run/2"
 STATE_NAME, LOCK_NAME = "state.json", "run.lock"
@@ -41,23 +42,22 @@ def output_path(path: str | Path) -> Path:
     """Resolve an output path, following symbolic links."""
     if not str(path).strip():
         raise OSError("the output is empty; name a folder.")
-    given = Path(path).expanduser().absolute()
-    if printable(str(given)) != str(given):
+    absolute = Path(path).expanduser().absolute()
+    if printable(str(absolute)) != str(absolute):
         raise OSError(f"output {path} contains control characters or is not valid UTF-8; choose another output.")
-    if (size := len(os.fsencode(given.name))) > _LONGEST_NAME:
-        raise OSError(f"output {given.name[:60]}... is too long: {size} bytes, at most {_LONGEST_NAME}.")
-    found = Path(os.path.realpath(given))
-    there = next((each for each in found.parents if each.exists()), None)
-    if found.is_symlink() or there is None or not there.is_dir():
-        why = (
-            f"{there} is not a folder"
-            if there is not None and not there.is_dir()
-            else f"no folder can be created at {found}"
-        )
+    size = len(os.fsencode(absolute.name))
+    if size > _LONGEST_NAME:
+        raise OSError(f"output {absolute.name[:60]}... is too long: {size} bytes, at most {_LONGEST_NAME}.")
+    resolved = Path(os.path.realpath(absolute))
+    there = next((parent for parent in resolved.parents if parent.exists()), None)
+    if resolved.is_symlink() or there is None or not there.is_dir():
+        why = f"no folder can be created at {resolved}"
+        if there is not None and not there.is_dir():
+            why = f"{there} is not a folder"
         raise OSError(f"output {path}: {why}; choose another output.")
     if not os.access(there, os.W_OK):
         raise OSError(f"output {path} cannot be created: {there} is read-only; choose another output.")
-    return found
+    return resolved
 
 
 def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> None:
@@ -71,8 +71,10 @@ def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> 
     """
     replaced = [folder for folder in (output, unfinished(output)) if folder.exists()]
     for what, name in inputs.items():
-        path = None if name is None else Path(name).expanduser()
-        if path is None or not path.exists():
+        if name is None:
+            continue
+        path = Path(name).expanduser()
+        if not path.exists():  # a name on the Hub
             continue
         # The files of a folder may themselves be links, as in the cache of the Hub.
         links = [entry for entry in path.iterdir() if entry.is_symlink()] if path.is_dir() else []
@@ -157,7 +159,7 @@ class RunFolder:
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""
-        parent = next(each for each in self.path.parents if each.exists())
+        parent = next(folder for folder in self.path.parents if folder.exists())
         free = shutil.disk_usage(parent).free
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
@@ -189,13 +191,15 @@ class RunFolder:
     def begin(self, key: Mapping[str, Any]) -> None:
         """Create or reopen the work folder; existing files in it belong to a run with the same key, plain JSON."""
         self._hold()
-        if not self.overwrite and (known := self._known()) is not None:
+        known = None if self.overwrite else self._known()
+        if known is not None:
             if known == key:
                 return
             # Without a checkpoint there is nothing to resume from, and nothing to lose.
             if last_checkpoint(self.work) is not None:
                 raise FileExistsError(
-                    f"{self.work} contains an unfinished run that differs in {key_differences(known, key)}; finish "
+                    f"{self.work} contains an unfinished run that differs in "
+                    f"{', '.join(key_differences(known, key))}; finish "
                     "it with its own settings, or pass --overwrite to discard it."
                 )
         self.clear()
@@ -204,8 +208,12 @@ class RunFolder:
     def clear(self) -> None:
         """Remove the files of an unfinished run, except those of the request that it belongs to."""
         for entry in self.work.iterdir():
-            if entry.name not in self._kept:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if entry.name in self._kept:
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
         self._write_state("prepared", None)
 
     def _known(self) -> dict[str, Any] | None:
@@ -225,8 +233,10 @@ class RunFolder:
     def _state(self) -> dict[str, Any] | None:
         """Return the state, empty for a run that has not begun; None if it is damaged."""
         try:
-            read: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
-            return read if read.pop("digest") == _digest(read) else None
+            state: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
+            if state.pop("digest") == _digest(state):
+                return state
+            return None
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -249,10 +259,12 @@ class RunFolder:
             self._write_state(state.get("stage", "prepared"), state.get("key"))
 
     def finish_training(self) -> None:
+        # First the manifest: a stage `trained` says that the result is whole.
         write_manifest(self.final)
         self._write_state("trained", (self._state() or {}).get("key"))
 
     def publish(self) -> None:
+        # If a kill follows the move, the next command sees by the equal manifests that this work is done.
         shutil.copyfile(self.final / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
             os.replace(self.path, self.work / "old")

@@ -1,7 +1,7 @@
 """Trainer that writes atomic checkpoints, and results with model, record, log and model card, on transformers' `Trainer`.
 
-All private hooks of transformers that this package overrides are here. Two more names are only used: `_get_dataloader` in
-`token_trainer.py`, and the table of optimizers in `optimization.py`.
+All private hooks of transformers that this package overrides are here. One more name is only used: `_get_dataloader` in
+`token_trainer.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from atwu.training.checkpoints import (
     packages,
     publish_checkpoint,
     restore_renamed,
-    run_key,
+    training_key,
 )
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
@@ -122,7 +122,7 @@ class SavingTrainer(Trainer):
 
     @functools.cached_property
     def key(self) -> dict[str, Any]:
-        return run_key(
+        return training_key(
             self.command, self.args, self.loaded, self.sets, tokenizer=self.processing_class, inputs=self.digests()
         )
 
@@ -173,10 +173,11 @@ class SavingTrainer(Trainer):
             settings: the configuration as given, for the record.
             use_up: merge into the trainer's own model, which loses its adapters, instead of into a copy.
         """
-        own = self.accelerator.unwrap_model(self.model)
-        adapted = adapters_of(own) is not None
+        model = self.accelerator.unwrap_model(self.model)
+        adapted = adapters_of(model) is not None
         merge = adapted and not self.args.save_adapter
-        model = merge_adapters(own if use_up else copy.deepcopy(own)) if merge and not self.sharded else own
+        if merge and not self.sharded:  # sharded weights are merged below, once the files are written
+            model = merge_adapters(model if use_up else copy.deepcopy(model))
         self.write_weights(model, folder)
         self.accelerator.wait_for_everyone()
         if self.args.process_index != 0:
@@ -197,6 +198,9 @@ class SavingTrainer(Trainer):
     def _record(self, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
         config, loaded = self.args, self.loaded
         base = adapters_of(loaded.model)
+        kind = "model"
+        if base is not None:
+            kind = "adapter" if config.save_adapter else "merged"
         if loaded.source is not None:
             start = dataclasses.asdict(loaded.source)
         else:  # a model in memory; it may know the name by which it was loaded
@@ -208,15 +212,15 @@ class SavingTrainer(Trainer):
             "command": self.command,
             "original_model": start | {"fingerprint": loaded.fingerprint},
             "result": {
-                "kind": "model" if base is None else "adapter" if config.save_adapter else "merged",
+                "kind": kind,
                 "lora": None if loaded.lora is None else dataclasses.asdict(loaded.lora),
                 "base_model": None if base is None else start["model"] or start["scratch"],
                 "base_fingerprint": None if base is None else loaded.fingerprint,
             },
             "result_fingerprint": result_fingerprint,
             "data": {
-                name: {"source": each.source, "rows": len(each.rows), "fingerprint": each.fingerprint}
-                for name, each in self.sets.items()
+                name: {"source": rows.source, "rows": len(rows.rows), "fingerprint": rows.fingerprint}
+                for name, rows in self.sets.items()
             },
             **self.record_entries(),
             "seed": config.seed,
@@ -233,7 +237,9 @@ class SavingTrainer(Trainer):
 
     def write_weights(self, model: Any, folder: Path) -> None:
         """Write a model (None: skip) and its extra files; called in every process, and gathers a sharded model."""
-        weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
+        weights = None
+        if self.sharded and model is not None:
+            weights = gathered(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
             if self.processing_class is not None:
@@ -258,8 +264,11 @@ class SavingTrainer(Trainer):
 
     def not_finite(self, what: str) -> NonFiniteLossError:
         """Return the error that ends a run, with its last good checkpoint and advice."""
-        last = last_checkpoint(str(self.args.output_dir), self.key) if self.state.global_step else None
-        kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
+        kept = "no checkpoint was written yet"
+        if self.state.global_step:  # else a checkpoint in the folder is of another run
+            last = last_checkpoint(str(self.args.output_dir), self.key)
+            if last is not None:
+                kept = f"the last good checkpoint is {last}"
         return NonFiniteLossError(f"{what}; {kept}. {self.remedy}")
 
     def _saved_parameters(self) -> Iterator[Tensor]:
@@ -290,13 +299,14 @@ class SavingTrainer(Trainer):
             self.state.best_global_step = best
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            made = staging / f"checkpoint-{self.state.global_step}"
-            publish_checkpoint(made, run, self.key, keep=self.args.save_total_limit)
+            checkpoint = staging / f"checkpoint-{self.state.global_step}"
+            publish_checkpoint(checkpoint, run, self.key, keep=self.args.save_total_limit)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        for each in self.stateful if self.args.should_save else ():
-            each.save(output_dir)
+        if self.args.should_save:
+            for part in self.stateful:
+                part.save(output_dir)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint.
@@ -311,8 +321,9 @@ class SavingTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        for each in self.stateful if checkpoint is not None else ():
-            each.load(str(checkpoint))
+        if checkpoint is not None:
+            for part in self.stateful:
+                part.load(checkpoint)
 
     def _save_rng_state(self, output_dir: str) -> None:
         write_random_state(self._random_state_file(output_dir), self.args.device)

@@ -124,7 +124,9 @@ class ScorerAlternation:
     def every(self, max_steps: int) -> int:
         """Return the optimizer steps per scorer step; with `scorer_min_updates` a run has at least one scorer step."""
         every = 1 if self.joint else self.settings.scorer_every
-        return min(every, max_steps) if self.settings.scorer_min_updates and max_steps > 0 else every
+        if self.settings.scorer_min_updates and max_steps > 0:
+            return min(every, max_steps)
+        return every
 
     def due(self, global_step: int, max_steps: int) -> bool:
         """Return whether the optimizer step after `global_step` finished ones is also a scorer step."""

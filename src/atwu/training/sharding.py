@@ -22,9 +22,9 @@ def broadcast_from_main(config: TrainingArguments, make: Callable[[], _T]) -> _T
         return make()
     from accelerate.utils import broadcast_object_list
 
-    made: list[Any] = [make() if config.process_index == 0 else None]
-    broadcast_object_list(made)
-    value: _T = made[0]
+    objects: list[Any] = [make() if config.process_index == 0 else None]
+    broadcast_object_list(objects)
+    value: _T = objects[0]
     return value
 
 

@@ -58,6 +58,7 @@ class TokenTrainer(SavingTrainer):
         self.paused_seconds = self.expected_pause = 0.0
         """Seconds a callback has spent on checks that not every evaluation step has, and the estimate of those to come."""
         super().__init__(model, args, **kwargs)
+        # So that `compute_loss` gets the counts of the step; the Trainer looks at the model's arguments otherwise.
         self.model_accepts_loss_kwargs = True
         self._logged: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._logged_steps: dict[str, set[int]] = defaultdict(set)
@@ -105,7 +106,8 @@ class TokenTrainer(SavingTrainer):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
-        self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
+        clock = time.perf_counter()
+        self.timing = Timing(datetime.datetime.now(datetime.UTC))
         checkpoint = checkpoint_to_resume(
             resume_from_checkpoint,
             run=str(self.args.output_dir),
@@ -118,7 +120,8 @@ class TokenTrainer(SavingTrainer):
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
-        if repeated := self.args.rows_repeated(self.sampler.served):
+        repeated = self.args.rows_repeated(self.sampler.served)
+        if repeated:
             self.say(repeats(repeated))
         keep_freed_memory(self.args.device)
         try:
@@ -145,7 +148,8 @@ class TokenTrainer(SavingTrainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Create the schedule; warns if the learning rate is still rising at the end."""
-        if 0 < num_training_steps <= (warmup := self.args.get_warmup_steps(num_training_steps)):
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if 0 < num_training_steps <= warmup:
             self.say(
                 f"warning: {warmup} of {num_training_steps} steps are warmup, so the learning rate stays below "
                 f"{self.args.learning_rate:g}; lower warmup_steps"
@@ -206,7 +210,9 @@ class TokenTrainer(SavingTrainer):
             raise self.not_finite(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
         # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
-        return (loss, None) if return_outputs else loss
+        if return_outputs:
+            return (loss, None)
+        return loss
 
     def add_logged(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a value that is logged per optimizer step."""
@@ -226,9 +232,9 @@ class TokenTrainer(SavingTrainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and non-padding token."""
-        batches = (
-            [inputs] if "attention_mask" in inputs else [each for each in inputs.values() if isinstance(each, dict)]
-        )
+        batches = [inputs]
+        if "attention_mask" not in inputs:  # sets of rows by name, beside tensors of indices
+            batches = [batch for batch in inputs.values() if isinstance(batch, dict)]
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 

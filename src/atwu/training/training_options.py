@@ -23,6 +23,8 @@ Share = Annotated[float, ("least", 0), ("most", 1)]
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
+FURTHER_FLAGS = ("optim", "fp16", "run_name", "hub_model_id")
+"""Fields of `TrainingArguments` that have a flag although no class here declares them; all others are given as JSON."""
 UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_components", "clean_change")
 """Options of unlearning that change the updates of any method, or all of them together."""
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atwu.data.alternates import Alternates, alternates, check_alternates, prompted_rows, refusal_rows
+from atwu.data.alternates import Alternates, prompted_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.question_forms import FORMS, PLAIN_FORMS, UNMEASURED, read_forms
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
-from atwu.methods.losses.first_token import JSToRefusalRow, LearnRefusal
-from atwu.methods.losses.representation import REFUSED
+from atwu.methods.component import RowsName
+from atwu.methods.component_inputs import AnswerRows
 from atwu.methods.recipe import Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.row_conflicts import check_no_overlap
@@ -61,8 +61,10 @@ class UnlearningRows:
     @property
     def encoded(self) -> dict[str, Sequence[EncodedRow]]:
         """Encoded rows of all sets that a step may draw from, by name."""
-        found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
-        return found if self.alternates is None else {**found, "alternate": self.alternates.rows}
+        encoded: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
+        if self.alternates is None:
+            return encoded
+        return {**encoded, "alternate": self.alternates.rows}
 
 
 def unlearning_rows(
@@ -74,45 +76,66 @@ def unlearning_rows(
         retain: retain rows; ignored if neither the recipe nor `clean_change` needs them.
     """
     recipe = config.recipe()
-    if retain is None and (recipe.retain_component is not None or "retain" in recipe.needs):
+    if retain is None and recipe.reads_retain:
         instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     if retain is None and config.clean_change:
         raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
-    longest = config.max_length - any(recipe.all_positions.values())  # `everywhere` appends a token
+    longest = config.max_length
+    if any(recipe.all_positions.values()):
+        longest -= 1  # room for the token that `everywhere` appends
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
-    if retain is not None and ("retain" in recipe.needs or config.clean_change):
-        in_all_forms = encoding["forms"] + (_waiting_forms(config, recipe) if config.forget_leaks else ())
-        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, {**encoding, "forms": in_all_forms})
-    closest = None if retain_set is None or config.pairing != "closest" else _closest(forget_set, retain_set)
+    if retain is not None and (recipe.reads_retain or config.clean_change):
+        forms = encoding["forms"]
+        if config.forget_leaks:
+            # A waiting row may be trained on later; it is then paired with retain rows of its own form.
+            forms += _waiting_forms(config, recipe)
+        retain_set = _retain_rows(retain, forget_set, config, recipe, tokenizer, {**encoding, "forms": forms})
+    closest = None
+    if retain_set is not None and config.pairing == "closest":
+        closest = _closest(forget_set, retain_set)
     refused = asked = None
-    if "refused_questions" in recipe.needs:
+    questions = recipe.forget_component.refused_questions()
+    if questions:
         encoder = Encoder(tokenizer, max_length=longest, system=config.system)
-        refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in REFUSED]
+        refused = [question_end(encoder.encode(Example.from_qa(question, "-"))) for question in questions]
         asked = [question_end(row) for row in forget_set.rows]
-        if no_question := next((place for place, row in enumerate(asked, start=1) if len(row.input_ids) < 2), None):
-            raise ValueError(
-                f"forget set, row {no_question}: a plain text row has no question to redirect; use another forget loss."
-            )
+        for number, row in enumerate(asked, start=1):
+            if len(row.input_ids) < 2:
+                raise ValueError(
+                    f"forget set, row {number}: a plain text row has no question to redirect; use another forget loss."
+                )
+    # Only now: from here on the labels no longer say where the question ends and the answer begins.
     if "forget" in recipe.all_positions:
         forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
         retain_set = everywhere(retain_set, appends=recipe.all_positions["retain"])
-    drawn: dict[str, Any] = {"seed": config.rows_seed, "max_length": longest, "system": config.system}
-    retain_alternates = None
     prompted = {
         name: prompted_rows(forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system)
         for name, prompt in recipe.forget_component.teacher_prompts().items()
     }
-    if retain_set is not None and "retain_alternates" in recipe.needs:
-        _check_text(retain_set, f"retain loss {recipe.retain_loss!r}", "retain")
-        retain_alternates = alternates(retain_set.examples or (), tokenizer, epochs=1, what="retain", **drawn)
+    draws: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "seed": config.rows_seed,
+        "max_length": longest,
+        "system": config.system,
+    }
+    other_answers = retain_alternates = None
+    if recipe.answering is not None:
+        epochs = config.planned_epochs(len(forget_set.rows) - forget_set.waiting)
+        answered = AnswerRows(
+            forget_set.examples or (), what="forget", epochs=epochs, plain_text=forget_set.plain_text, **draws
+        )
+        other_answers = recipe.answering.other_answers(answered)
+    if retain_set is not None and recipe.retain_component is not None and recipe.retain_component.reads_alternates:
+        answered = AnswerRows(retain_set.examples or (), what="retain", epochs=1, **draws)
+        retain_alternates = recipe.retain_component.other_answers(answered)
     return UnlearningRows(
         forget_set,
         retain_set,
-        _other_answers(forget_set, config, recipe, tokenizer, drawn),
+        other_answers,
         closest=closest,
         retain_alternates=retain_alternates,
         prompted=prompted,
@@ -132,11 +155,12 @@ def _as_written(rows: RowSet) -> Sequence[Example]:
 def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
     """Return the forms of questions to train on, if the method can."""
     forms = read_forms(config.forms)
-    if forms and {"alternates", "retain_alternates"} & set(recipe.needs):
+    if forms and recipe.prefers_as_written:
         raise ValueError(
             f"method {recipe.name!r} prefers an alternative answer to each question as written; set forms='none'."
         )
-    if changes_questions(recipe) and (plain := set(forms) & set(PLAIN_FORMS)):
+    plain = set(forms) & set(PLAIN_FORMS)
+    if recipe.changes_questions and plain:
         asks = ",".join(form for form in forms if form not in PLAIN_FORMS)
         raise ValueError(
             f"method {recipe.name!r} changes questions, and the form {', '.join(sorted(plain))} has none; set forms={asks!r}."
@@ -147,7 +171,7 @@ def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
 def _waiting_forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
     """Return the forms in which facts are asked for but not trained on."""
     trained = (*read_forms(config.forms), *UNMEASURED)
-    asks = changes_questions(recipe)
+    asks = recipe.changes_questions
     return tuple(form for form in FORMS if form not in trained and not (asks and form in PLAIN_FORMS))
 
 
@@ -163,21 +187,19 @@ def _forget_rows(
         if forget_set.forms is None or not written:
             raise ValueError("forget_leaks needs rows in forms, with question among them; set forms to auto.")
         forget_set = with_waiting(forget_set, written, _waiting_forms(config, recipe), tokenizer, encoding)
-    if missing := sum(row.token_labels is None for row in forget_set.rows):
-        if "labels" in recipe.needs:
+    missing = sum(row.token_labels is None for row in forget_set.rows)
+    if missing:
+        if recipe.reads_labels:
             raise ValueError(
                 f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(forget_set.rows)} rows of "
                 f"{forget_set.source or 'the forget set'} have none. A file of words to label also works: "
                 "--forget-words FILE."
             )
+        # Labels of some rows only would make the logged agreement one of these rows.
         forget_set = without_labels(forget_set)
-    if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in forget_set.rows):
+    if recipe.reads_labels and not any(any(row.token_labels or ()) for row in forget_set.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
-    if "text" in recipe.needs:
-        by_loss = "text" in recipe.forget_component.needs
-        who = f"forget loss {recipe.forget_loss!r}" if by_loss else f"weighting {recipe.weighting!r}"
-        who = f"replacement {recipe.replacement!r}" if recipe.replacement_component is not None else who
-        _check_text(forget_set, who, "forget")
+    _check_text(forget_set, recipe, "forget")
     return forget_set
 
 
@@ -199,44 +221,22 @@ def _retain_rows(
     if config.further_retain is not None:
         retain_set = with_more(retain_set, config.further_retain, tokenizer, encoding, what="further_retain")
     retain_set = without_labels(without_openings(retain_set))
-    if "retain_text" in recipe.needs:
-        _check_text(retain_set, f"weighting {recipe.weighting!r}", "retain")
+    _check_text(retain_set, recipe, "retain")
     return retain_set
 
 
 def _closest(forget_set: RowSet, retain_set: RowSet) -> Sequence[Sequence[int]]:
     if forget_set.examples is None or retain_set.examples is None:
         raise ValueError("pairing='closest' compares questions; pass the rows as text, not encoded.")
-    forms = None if forget_set.forms is None or retain_set.forms is None else (forget_set.forms, retain_set.forms)
+    forms = None
+    if forget_set.forms is not None and retain_set.forms is not None:
+        forms = (forget_set.forms, retain_set.forms)
     return closest_rows(forget_set.examples, retain_set.examples, forms=forms)
 
 
-def _other_answers(
-    forget_set: RowSet, config: UnlearnConfig, recipe: Recipe, tokenizer: Any, drawn: Mapping[str, Any]
-) -> Alternates | None:
-    """Return other answers to the forget questions, such as refusals, as far as a loss uses some."""
-    examples, served = forget_set.examples or (), len(forget_set.rows) - forget_set.waiting
-    if isinstance(recipe.forget_component, JSToRefusalRow):
-        if given_texts := forget_set.plain_text:
-            raise ValueError(
-                f"forget set, row {given_texts[0] + 1}: a plain text row has no question to refuse; use another forget loss."
-            )
-        epochs, refusal = config.planned_epochs(served), recipe.forget_component.refusal_sentence
-        return refusal_rows(examples, tokenizer, refusal=refusal, epochs=epochs, **drawn)
-    if {"alternates", "refusal_answers"} & set(recipe.needs):
-        other = recipe.replacement_component
-        refusal_of = other.refusal_sentence if isinstance(other, LearnRefusal) else None
-        check_alternates(examples, own="own_alternates" in recipe.needs, refuse=refusal_of is not None)
-        epochs = config.planned_epochs(served)
-        return alternates(examples, tokenizer, epochs=epochs, refusal=refusal_of, **drawn)
-    return None
-
-
-def changes_questions(recipe: Recipe) -> bool:
-    """Whether a method reads the question of each forget row, so that no form may be a plain text."""
-    return not {"prompted_rows", "refused_questions"}.isdisjoint(recipe.needs)
-
-
-def _check_text(rows: RowSet, who: str, what: str) -> None:
-    if rows.examples is None:
-        raise ValueError(f"{who} reads the text of {what} rows; pass them as Examples, not encoded.")
+def _check_text(rows: RowSet, recipe: Recipe, what: RowsName) -> None:
+    if rows.examples is not None:
+        return
+    for name, component in recipe.named_components:
+        if what in component.reads_text:
+            raise ValueError(f"{name} reads the text of {what} rows; pass them as Examples, not encoded.")

@@ -15,8 +15,10 @@ from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
 from atwu._manifest import RECORD_NAME, is_intact
+from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
+from atwu.methods.component import RowsName
 from atwu.modeling.chat_template import template_text
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
@@ -26,7 +28,6 @@ from atwu.training.config import FinetuneConfig, TokenTrainingConfig, UnlearnCon
 from atwu.training.finetune import FinetuneTrainer
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
-from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.row_sets import RowSet, encode_dataset, report_rows
 from atwu.training.run_folder import RunFolder
@@ -67,12 +68,17 @@ def run_finetune(
         data: the training rows, or their source (`load_rows`).
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
-    given, config, say = config, copy.copy(config), say if config.process_index == 0 else silent
+    as_given, config = config, copy.copy(config)
+    if config.process_index != 0:
+        say = silent
     folder = RunFolder(output, overwrite=overwrite, inputs=source.inputs() | rows_read({"data": data}))
     adapter_bytes = check_training(source, config)
     rows = load_rows(data) if isinstance(data, str) else data
     if source.model is None and source.tokenizer is None:
-        texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
+        if corpus is None:
+            texts = [text for row in rows.rows for text in (row.question, row.answer)]
+        else:
+            texts = corpus()
         tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
     else:
         tokenizer = load_checked_tokenizer(source)
@@ -89,7 +95,7 @@ def run_finetune(
         say=say,
     )
     finished = train_into(folder, trainer, settings)
-    publish_run(folder, given)
+    publish_run(folder, as_given)
     return finished
 
 
@@ -125,10 +131,11 @@ def inputs_of_unlearning(
 def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str | Path | None]:
     """Return the files that sets of rows are in, by what they are."""
     files: dict[str, str | Path | None] = {}
-    for what, given in sources.items():
-        name = given.source if isinstance(given, LoadedRows) else given
+    for what, source in sources.items():
+        name = source.source if isinstance(source, LoadedRows) else source
         for number, path in enumerate(files_of(name) if name else ()):
-            files[f"{what} ({number + 1})" if number else what] = path
+            name_of_file = f"{what} ({number + 1})" if number else what
+            files[name_of_file] = path
     return files
 
 
@@ -151,7 +158,9 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
     """
-    config, say = copy.copy(config), say if config.process_index == 0 else silent
+    config = copy.copy(config)
+    if config.process_index != 0:
+        say = silent
     recipe = config.recipe()
     if config.forget_leaks and watch is None:
         raise ValueError("forget_leaks needs the checks of a request (atwu unlearn); leave it out.")
@@ -163,9 +172,9 @@ def train_run(
     check_run(source, config, folder, tokenizer=tokenizer)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
-    if "auxiliary_models" in recipe.needs:
-        found = auxiliary_models(source, config, rows.sets, say=say)
-        config.component_options = {**config.component_options, **found}  # the given configuration stays as it is
+    if recipe.auxiliary:
+        folders = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
+        config.component_options = {**config.component_options, **folders}  # the given configuration stays as it is
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
@@ -183,9 +192,10 @@ def train_run(
 
 def _original_model(run: Path, unknown: str | None) -> str | None:
     record = run / RECORD_NAME
-    return (
-        read_object(record, foreign=False).get("original_model", {}).get("fingerprint") if record.is_file() else unknown
-    )
+    if not record.is_file():
+        return unknown
+    fingerprint: str | None = read_object(record, foreign=False).get("original_model", {}).get("fingerprint")
+    return fingerprint
 
 
 def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, tokenizer: Any) -> None:
@@ -198,7 +208,7 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     recipe = config.recipe()
     for part in recipe.components:
-        if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
+        if not getattr(part, "auxiliary", None):  # auxiliary models exist only after training
             part.check()
     shape = source.architecture().get_text_config()
     recipe.forget_component.target_token_ids(tokenizer)
@@ -206,7 +216,7 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
         recipe.layer(int(shape.num_hidden_layers))
     if "scorer_from" in recipe.settings:
         scorer_of(recipe.settings["scorer_from"], int(shape.hidden_size))
-    for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
+    for name in (recipe.settings[option] for option in recipe.auxiliary if option in recipe.settings):
         check_model_name(name)
         if load_tokenizer(name).backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
             raise ValueError(
@@ -215,52 +225,61 @@ def check_run(source: ModelSource, config: UnlearnConfig, folder: RunFolder, *, 
 
 
 def auxiliary_models(
-    source: ModelSource, config: UnlearnConfig, rows: Mapping[str, RowSet], *, say: Say
+    source: ModelSource,
+    config: UnlearnConfig,
+    auxiliary: Mapping[str, RowsName],
+    rows: Mapping[str, RowSet],
+    *,
+    say: Say,
 ) -> dict[str, str]:
-    """Return folders for those options `auxiliary_forget` and `auxiliary_retain` that are not given.
+    """Return folders for those of the options in `auxiliary` that are not given.
 
     SU-LLM (Wan et al. 2025) compares a model fine-tuned on the forget set with one fine-tuned on the retain set. Both are
     trained here from the model to unlearn, once, and cached by model, rows and configuration.
     """
     options = config.component_options
-    missing = [name for name in ("forget", "retain") if options.get(f"auxiliary_{name}") is None]
+    missing = {option: name for option, name in auxiliary.items() if options.get(option) is None}
     if not missing:
         return {}
     if config.quantize is not None:
         raise ValueError(
             f"quantize={config.quantize!r} does not work with auxiliary models, whose full weights are trained; "
-            "leave it out, or train them with atwu finetune and set auxiliary_forget and auxiliary_retain."
+            "leave it out, or train them with atwu finetune and set "
+            f"{' and '.join(auxiliary)}."
         )
     shared = ["learning_rate", "per_device_train_batch_size", "seed", "max_length", "system"]
-    shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"] if config.lora_r else []
+    if config.lora_r:
+        shared += ["lora_r", "lora_alpha", "lora_targets", "lora_dropout"]
     settings = {name: getattr(config, name) for name in shared} | {"num_train_epochs": AUXILIARY_EPOCHS}
+    # These change no number, or are in the key in another form, so runs that differ in them share the models.
     hardware = ("disable_tqdm", "use_cpu", "bf16", "fp16", "fsdp", "fsdp_config")
     unkeyed = {name: getattr(config, name) for name in hardware} | {"save_strategy": "no"}
     start, folders = str(source.model), dict[str, str]()
-    same = [
-        # An adapter folder does not contain the base model.
-        model_fingerprint(load_model(start, **source.load_kwargs))
-        if is_adapter(start)
-        else stored_weights_fingerprint(start, source.revision),
-        settings,
-        [source.dtype, config.bf16, config.fp16, config.device.type],
-        versions(),
-        config.world_size,  # changes the batches
-        template_text(source.chat_template) if source.chat_template else None,
-        source.chat_template_kwargs,
-    ]
-    for name in missing:
-        key = short_hash([rows[name].fingerprint, *same])
-        folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{key[:16]}"
+    if is_adapter(start):  # its folder does not contain the base model
+        fingerprint = model_fingerprint(load_model(start, **source.load_kwargs))
+    else:
+        fingerprint = stored_weights_fingerprint(start, source.revision)
+    inputs = {
+        "precision": [source.dtype, config.bf16, config.fp16],
+        "device": config.device.type,
+        "versions": versions(),
+        "processes": config.world_size,  # changes the batches
+        "chat_template": template_text(source.chat_template) if source.chat_template else None,
+        "chat_template_kwargs": source.chat_template_kwargs,
+    }
+    for option, name in missing.items():
+        trained_on: dict[str, str] = {name: rows[name].fingerprint}
+        key = run_key("auxiliary model", options=settings, model=fingerprint, rows=trained_on, inputs=inputs)
+        folder = cache_folder(config.cache_dir) / "auxiliary" / f"{name}-{short_hash(key)[:16]}"
         if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
             folder = writable_folder(folder)
             say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            given = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
-            run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=given, output=folder, say=say)
-        folders[f"auxiliary_{name}"] = str(folder)
+            training_rows = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=training_rows, output=folder, say=say)
+        folders[option] = str(folder)
     return folders
 
 

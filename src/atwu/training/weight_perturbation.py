@@ -21,8 +21,8 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
         loss: a scalar, whose graph is kept.
         weights: trained weights; the loss may not depend on all of them.
     """
-    found = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
-    gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, found, strict=True)]
+    known = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
+    gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, known, strict=True)]
     length = torch.stack([gradient.float().square().sum() for gradient in gradients]).sum().sqrt()
     scale = radius / length.clamp(min=torch.finfo(torch.float32).tiny)
     return [gradient.mul_(scale.to(gradient)) for gradient in gradients]
@@ -73,8 +73,10 @@ def loss_at_perturbed_weights(
     """
     with perturbed_weights(weights, moves):
         value = forget()
-        found = torch.autograd.grad(value, list(weights), allow_unused=True)
-    pairs = [(weight, gradient) for weight, gradient in zip(weights, found, strict=True) if gradient is not None]
+        gradients = torch.autograd.grad(value, list(weights), allow_unused=True)
+    pairs = [(weight, gradient) for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
     linear = sum(((weight * gradient).sum() for weight, gradient in pairs), start=value.new_zeros(()))
     total = linear - linear.detach() + value.detach()
-    return total if kept is None else kept + total
+    if kept is None:
+        return total
+    return kept + total

@@ -28,7 +28,7 @@ PEOPLE = ("orla", "tavi", "venn", "brook")
 
 def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> RunRecord:
     result = result_of(
-        {"forget": RowValues(PEOPLE, PEOPLE, values)}, name=f"{label}-s{seed}", overall={}, cost={"judge_usd": 0.0}
+        {"forget": RowValues(PEOPLE, PEOPLE, values)}, name=f"{label}-s{seed}", overall={}, cost={"judge_calls": 0.0}
     )
     return RunRecord(label, seed, None, result)
 

@@ -119,7 +119,7 @@ def test_a_run_killed_after_its_result_is_cleaned_up_by_the_next_command(step, t
 
 
 def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
-    work.error = BudgetReachedError(spent=1.0, limit=1.0, unjudged=3)
+    work.error = BudgetReachedError(limit=1, unjudged=3)
     again(tmp_path, models)
     assert work.unlearned == ["wga-s1"]
 
@@ -177,8 +177,9 @@ def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, mod
     assert found == {"wga-s1": [], "npo-s1": []}
     assert "0 of 2 runs to do" in printed
     found, printed, said = finished("{label: wga, method: wga, beta: 2}, npo")
-    assert found == {"wga-s1": ["options", "recipe"], "npo-s1": []}
-    assert re.search(r"0 of 1 \(more not reusable: options, recipe\)", printed)
+    different = ["options.recipe.values.beta", "options.training.beta"]
+    assert found == {"wga-s1": different, "npo-s1": []}
+    assert re.search(r"0 of 1 \(more not reusable: options\.recipe\.values\.beta, options\.training\.beta\)", printed)
     assert re.search("1 of 2 runs to do.*cannot be reused.*--output.*--overwrite", printed, re.S)
     assert not said
     (tmp_path / "out" / "runs" / "npo-s1" / "eval.json").write_text("{}")
@@ -271,7 +272,7 @@ def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, 
     done = again(tmp_path, both, "atwu, {label: clean, method: atwu, start: retain-only}")
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
     first, second = (done.jobs[run.name] for run in done.plan.runs)
-    assert (first.get("start"), second["start"]) == (None, "retain-only")
+    assert (first["inputs"]["start"], second["inputs"]["start"]) == (None, "retain-only")
     lacking = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]

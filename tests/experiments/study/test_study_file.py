@@ -219,7 +219,7 @@ def test_paraphrases_are_attached_to_the_rows_of_a_benchmark(tmp_path):
     assert worded.retain == plain.retain
     assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
     write_rows(tmp_path / "few.jsonl", plain.forget[:3])
-    with pytest.raises(ValueError, match=r"few\.jsonl: .*21 of the 24 .*people:tiny.* atwu paraphrase"):
+    with pytest.raises(ValueError, match=r"few\.jsonl: .*21 of the 24 .*people:tiny.* atwu rows paraphrases"):
         setting_rows(replace(find_setting("people-tiny"), paraphrases=(str(tmp_path / "few.jsonl"),)))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from atwu.experiments.tuning.journal_lock import JournalLock
+from atwu.experiments.tuning.run_search import JournalLock
 
 
 def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
             announced.append(record.getMessage())
             other.release()
 
-    logger, handler = logging.getLogger("atwu.experiments.tuning.journal_lock"), Releases()
+    logger, handler = logging.getLogger("atwu.experiments.tuning.run_search"), Releases()
     logger.addHandler(handler)
     try:
         other.acquire()

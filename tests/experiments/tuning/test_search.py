@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from atwu._run_key import key_differences
 from atwu.benchmarks.base import Benchmark, Probe, Probes
 from atwu.benchmarks.sources import load_benchmark
 from atwu.data.schema import Example
@@ -17,7 +18,6 @@ from atwu.experiments.tuning.trial import search_definition
 from atwu.experiments.tuning.tune_methods import second_stage
 from atwu.methods.component import Range
 from atwu.methods.method_table import METHODS
-from atwu.training.checkpoints import key_differences
 from atwu.training.config import UnlearnConfig
 from tests.experiments.tuning.searching import SETTING, run, search_for
 
@@ -35,12 +35,15 @@ def test_the_best_trial_is_the_earliest_of_equal_ones_or_none_if_all_were_pruned
 @pytest.mark.parametrize(
     ("change", "differs"),
     [
-        ({"seed": 7}, "seed"),
-        ({"objective": "UQ"}, "objective"),
-        ({"options": {"rho": 0.3}}, "options.rho"),
-        ({"space": {**search_for().space, "beta": Range(1.0, 9.0, log=False)}}, "space.beta"),
-        ({"setting": dataclasses.replace(SETTING, training={"num_train_epochs": 2})}, "setting.training"),
-        ({"trials": 20}, "its settings"),
+        ({"seed": 7}, ["options.seed"]),
+        ({"objective": "UQ"}, ["options.objective"]),
+        ({"options": {"rho": 0.3}}, ["options.options.rho"]),
+        ({"space": {**search_for().space, "beta": Range(1.0, 9.0, log=False)}}, ["options.space.beta.high"]),
+        (
+            {"setting": dataclasses.replace(SETTING, training={**SETTING.training, "num_train_epochs": 99})},
+            ["options.setting.training.num_train_epochs"],
+        ),
+        ({"trials": 20}, []),
     ],
 )
 def test_what_determines_points_and_values_defines_a_search(change, differs):
@@ -51,8 +54,8 @@ def test_what_determines_points_and_values_defines_a_search(change, differs):
 def test_another_search_of_the_same_name_is_rejected(tmp_path):
     search, what = search_for(trials=1), search_definition(search_for(), MODELS)
     run(search, tmp_path, what=what)
-    other = what | {"versions": what["versions"] | {"torch": "1.0"}}
-    with pytest.raises(ValueError, match=r"'people-tiny/atwu'.* versions\.torch\."):
+    other = what | {"inputs": {"versions": what["inputs"]["versions"] | {"torch": "1.0"}}}
+    with pytest.raises(ValueError, match=r"'people-tiny/atwu'.* inputs\.versions\.torch\."):
         run(search, tmp_path, what=other)
 
 
@@ -80,21 +83,21 @@ def models(tmp_path) -> Models:
 def test_training_rows_evaluation_rows_and_original_model_identify_a_search(models, tmp_path):
     before = search_definition(search_for(), models)
 
-    def differs(**changes: object) -> str:
+    def differs(**changes: object) -> list[str]:
         changed = dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, **changes))
         return key_differences(before, search_definition(search_for(), changed))
 
-    assert differs(pool=rows("In Dunmere.")) == "rows.measured"
-    assert differs(probes=dataclasses.replace(models.benchmark.probes, probes=())) == "rows.probes"
+    assert differs(pool=rows("In Dunmere.")) == ["rows.measured"]
+    assert differs(probes=dataclasses.replace(models.benchmark.probes, probes=())) == ["rows.probes"]
     other = search_definition(search_for(), dataclasses.replace(models, retain_only="another"))
-    assert key_differences(before, other) == "its settings"
+    assert key_differences(before, other) == []
     record = tmp_path / "model" / "run.json"
     record.write_text('{"result_fingerprint": "second"}')
-    assert differs() == "model"
+    assert differs() == ["model"]
     record.write_text('{"result_fingerprint": "first"}')
     with (tmp_path / "forget.jsonl").open("a") as file:
         file.write('\n{"question": "Who keeps bees?", "answer": "Orla Quist."}')
-    assert differs() == "rows.forget"
+    assert differs() == ["rows.forget"]
 
 
 def test_a_setting_may_define_the_first_learning_rates():

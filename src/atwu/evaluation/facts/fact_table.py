@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_SCHEMA: Final = "atwu.facts/1"
+GENERAL, NEVER_KNOWN, UNSEEN_TEXTS = "general", "never_known", "unseen_texts"
+"""Sets of a request beside forget rows and neighbours: general questions, rows that the model never saw, and texts among them,
+continued like those of the forget rows."""
 AS_SAVED = "as saved"
 """State of a model whose weights are as in its files."""
 BETWEEN_DRAWS = " | "

@@ -7,7 +7,6 @@ Finished runs are skipped. One process schedules the work and stores what determ
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
+from atwu._run_key import key_differences, run_key
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
@@ -78,34 +78,44 @@ class PlanExecution:
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
         configs = {run.name: run.config(plan.setting) for run in plan.runs}
-        where = {
-            paired: {**models_identity(setup.models, paired=paired), "judge": named, "device": device}
+        identities = {
+            paired: models_identity(setup.models, paired=paired)
             for paired in {False, *map(needs_preferred_answers, configs.values())}
         }
+        measured = {"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation)}
+        around = {"judge": named, "device": device, "versions": identities[False]["versions"]}
 
         def job(run: ExperimentRun) -> dict[str, Any]:
             config, source = configs[run.name], plan.source(run)
             rate = run.options.get("learning_rate", plan.setting.learning_rate)
-            return _plain(
-                {
+            identity = identities[needs_preferred_answers(config)]
+            return run_key(
+                "study run",
+                options={
                     "method": run.method,
                     "seed": run.seed,
-                    "options": dict(run.options),
-                    "training": {**plan.setting.training, "learning_rate": rate},
-                    "evaluation": dict(plan.setting.evaluation),
-                    "metrics": list(plan.metrics),
+                    "training": {**plan.setting.training, "learning_rate": rate, **run.options},
                     "recipe": config.recipe().as_plain() | {"given": None},
-                    **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-                    **where[needs_preferred_answers(config)],
-                    **({} if run.start is None else {"start": run.start}),
-                    **({} if source is None else {"scorer_from": short_hash(job(source))}),
-                }
+                    **measured,
+                },
+                model=identity["models"],
+                rows=identity["rows"],
+                inputs={
+                    **around,
+                    "forget_words": None if config.forget_words is None else file_digest(config.forget_words),
+                    "start": run.start,
+                    "scorer_from": None if source is None else short_hash(job(source)),
+                },
             )
 
         self.jobs = {run.name: job(run) for run in plan.runs}
         """Everything that determines a run's result, as plain JSON, by name of the run."""
-        self._reference_job = _plain(
-            {"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation), **where[False]}
+        self._reference_job = run_key(
+            "reference result",
+            options=measured,
+            model=identities[False]["models"],
+            rows=identities[False]["rows"],
+            inputs=around,
         )
 
     def settled(self, run: ExperimentRun) -> bool:
@@ -118,7 +128,7 @@ class PlanExecution:
         known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
         if known is None:
             return ["unknown, since jobs/ has no record of them"]
-        return [name for name in {**wanted, **known} if known.get(name) != wanted.get(name)]
+        return key_differences(known, wanted)
 
     def prepare(self, runs: Iterable[ExperimentRun]) -> None:
         """Check the existing files of runs, and clear failures and, with `overwrite`, damaged ones."""
@@ -224,10 +234,6 @@ def read_probe(folder: Path) -> list[ProbeResult]:
     return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(value, default=str)))
-
-
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
     """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
     checked: tuple[str, ...] = ()
@@ -245,9 +251,9 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
-    """Return the judge options of one of several processes, with its share of the cost limit."""
-    if judging.max_cost is not None:
-        judging = replace(judging, max_cost=judging.max_cost / slots)
+    """Return the judge options of one of several processes, with its share of the calls."""
+    if judging.max_calls is not None:
+        judging = replace(judging, max_calls=judging.max_calls // slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
     return judging

@@ -286,7 +286,7 @@ def plan_study(
         written = read_study(study).under(configurations)
         chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
         if missing := [file for file in paraphrases if not Path(file).is_file()]:
-            raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu paraphrase wrote.")
+            raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu rows paraphrases wrote.")
         if paraphrases:  # with one question per row, the setting does not ask for paraphrases
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
             chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)

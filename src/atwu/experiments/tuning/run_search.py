@@ -20,16 +20,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
+from atwu._run_key import key_differences
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
-from atwu.experiments.tuning.journal_lock import JournalLock
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
 from atwu.experiments.tuning.trial import TrialFunction
 from atwu.methods.component import Range
-from atwu.training.checkpoints import key_differences
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
 _STORED = ("seconds", "forget", "retain", "reason")
 """Fields of a finished trial that Optuna stores as its attribute, with a hash of all of them and of its point and value."""
+_SILENT_SECONDS = 2.0
+"""A lock is held for one write, some milliseconds; on a slow network folder for some more."""
 
 
 def run_search(
@@ -119,7 +122,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     elif stored != what:
         raise ValueError(
             f"{masked(place)} contains another search named {search.label!r}, with other values of "
-            f"{key_differences(stored, what)}. Continue it with its own settings, or choose another name, folder or "
+            f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
     there = len(study.get_trials(deepcopy=False))
@@ -254,3 +257,29 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
+
+
+class JournalLock:
+    """Lock of a journal, for Optuna's `JournalFileBackend`; warns when it waits long.
+
+    The operating system ends it with its process. Optuna's own locks are a link or a file beside the journal: a killed
+    process leaves them for the next one to wait half a minute, and Windows creates no link without a privilege.
+
+    Args:
+        journal: path of the journal; the lock is the file `JOURNAL.lock`.
+        after: seconds of waiting until the warning.
+    """
+
+    def __init__(self, journal: str, *, after: float = _SILENT_SECONDS) -> None:
+        self._lock, self._after = FileLock(f"{journal}.lock"), after
+
+    def acquire(self) -> bool:
+        try:
+            self._lock.acquire(timeout=self._after)
+        except Timeout:
+            logger.warning("warning: %s is held by another command; waiting for it", self._lock.lock_file)
+            self._lock.acquire(timeout=-1)
+        return True
+
+    def release(self) -> None:
+        self._lock.release()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib.metadata
-import json
 import math
 import shutil
 import time
@@ -21,6 +20,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._manifest import LOG_NAME, RECORD_NAME
+from atwu._run_key import run_key
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.registry import find_metric
@@ -67,14 +67,17 @@ def original_result(context: RunContext, objective: str, executor: Executor, *, 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
     identity = _identity(models, paired=needs_preferred_answers(search.config()))
-    plain: dict[str, Any] = {
-        **search.as_plain(),
-        "first": [dict(point) for point in search.first],
-        "setting": _result_fields(search.setting),
-        **identity,
-        "versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")},
-    }
-    return dict(json.loads(json.dumps(plain)))
+    return run_key(
+        "search",
+        options={
+            **search.as_plain(),
+            "first": [dict(point) for point in search.first],
+            "setting": _result_fields(search.setting),
+        },
+        model=identity["model"],
+        rows=identity["rows"],
+        inputs={"versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")}},
+    )
 
 
 def _result_fields(setting: BenchmarkSetting) -> dict[str, Any]:

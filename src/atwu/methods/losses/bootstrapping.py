@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Range, number
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossTerms
 from atwu.methods.losses.divergence import LOWEST_LOGP
 from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import row_means
@@ -72,7 +72,13 @@ class SequenceBootstrapping(_Mixture):
 
     formula = "(1-λ) mean w log p + λ mean log p(own)"
     reduction = "sequences"
-    needs = ("own_samples",)
+    reads_alternates = True
+
+    def sampled_readings(self) -> dict[str, float]:
+        return {"forget": 1.0}
+
+    def other_answers(self, rows: AnswerRows) -> None:
+        return None
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.alternate_logps is not None

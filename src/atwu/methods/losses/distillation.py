@@ -1,6 +1,6 @@
 """Losses that move the model to a teacher: the original model in a state in which it does not recall the answer.
 
-A loss declares how the original model reads the forget rows (`needs`, `reference_specs`) and how its output is compared
+A loss declares how the original model reads the forget rows (`original`, `reference_specs`) and how its output is compared
 (`from_distributions`). Here the teacher reads the question behind a prompt (DUET), behind two (ELM), or has smoothed attention
 (ASU); in `divergence.py` the logit of the answer token is reduced (UNDIAL).
 """
@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Loss, Range, RetainLoss, RowsName, number, setting
-from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms
 from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance, kl
 from atwu.methods.losses.reduction import row_means
 
@@ -34,7 +34,7 @@ class SmoothedAttention(WeightedDistance):
 
     formula = "w KL(π0 at attention temperature τ ‖ π)"
     reduction = "row_means"
-    needs = ("reference_distributions",)
+    original = ("distributions",)
     attention_temperature: float = number(
         2.3,
         symbol="τ",
@@ -95,7 +95,8 @@ class PromptedTeacher(_AtStart, WeightedDistance):
 
     formula = "w Huber(z, z0 prompted), top k at start"
     reduction = "sequences"
-    needs = ("reference_distributions", "prompted_rows", "text")
+    original = ("distributions",)
+    reads_text = ("forget",)
     teacher_prompt: str = setting(
         "You do not know the answer to the following question. Say only that you do not know.",
         help="text before the question that only DUET's teacher reads; best one that names what it does not know",
@@ -122,7 +123,7 @@ class TopLogits(_AtStart, RetainLoss):
 
     formula = "Huber(z, z0) on retain answers, top k at start"
     reduction = "sequences"
-    needs = ("retain", "reference_distributions")
+    original = ("distributions",)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.distance is not None
@@ -145,7 +146,9 @@ class NoviceTeacher(WeightedDistance):
 
     formula = "w KL(π0 as novice, η ‖ π) - φ log p(own)"
     reduction = "sequences"
-    needs = ("reference_distributions", "prompted_rows", "own_samples", "text")
+    original = ("distributions",)
+    reads_text = ("forget",)
+    reads_alternates = True
     eta: float = number(
         1000.0,
         symbol="η",
@@ -191,13 +194,16 @@ class NoviceTeacher(WeightedDistance):
     def sampled_readings(self) -> dict[str, float]:
         return dict(zip(READINGS, (1.0, -self.sample_eta, self.sample_eta), strict=True))
 
+    def other_answers(self, rows: AnswerRows) -> None:
+        return None
+
     def reference_specs(self, rows: RowsName, layers: int) -> dict[str, ReferenceSpec]:
         return dict.fromkeys(READINGS, super().reference_specs(rows, layers)[rows])
 
     def comparison(self, rows: RowsName, batch: TokenBatch, inputs: LossInputs) -> Comparison | None:
-        made = super().comparison(rows, batch, inputs)
-        assert made is not None
-        return dataclasses.replace(made, teacher=inputs.reference.teacher(*READINGS))
+        comparison = super().comparison(rows, batch, inputs)
+        assert comparison is not None
+        return dataclasses.replace(comparison, teacher=inputs.reference.teacher(*READINGS))
 
     def compared_ids(self, batch: TokenBatch, inputs: LossInputs) -> Tensor:
         """Return the place of each counted token in its answer, and that of the last one, shape (tokens, 2)."""

@@ -107,12 +107,14 @@ class JSToRefusal(WeightedDistance):
     """JensUn: move each position towards one token of a refusal; see `js_to_tokens`."""
 
     formula = "w JS(π, the refusal's tokens in turn)"
-    needs = ("refusal",)
     refusal: str = setting("No idea", help="refusal text that JensUn trains in place of the answer")
     legacy: bool = setting(
         False,
         help="published form of JensUn: both refusal tokens as target at every position, prompt included",
     )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a refusal text as target (--refusal) and the tokenizer"]
 
     @property
     def all_positions(self) -> bool:  # type: ignore[override]
@@ -134,7 +136,9 @@ class JSToRefusal(WeightedDistance):
         mask = batch.mask
         refusal = torch.tensor(inputs.refusal_ids, device=mask.device)
         place = (mask.cumsum(1) - 1)[mask]
-        return refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
+        if self.legacy:
+            return refusal.expand(place.shape[0], -1)
+        return refusal[place % refusal.shape[0]][:, None]
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return js_to_tokens(logps, ids)
@@ -144,7 +148,7 @@ class SelfDistillation(WeightedDistance):
     """UNDIAL; see `self_distillation`."""
 
     formula = "w CE(softmax(z0 - β on the token), π)"
-    needs = ("reference_distributions",)
+    original = ("distributions",)
     beta: float = number(
         1.0,
         symbol="β",
@@ -172,7 +176,7 @@ class WeightedSelfDistillation(ForgetLoss):
     """
 
     formula = "CE(softmax(z0 - β w on the token), π)"
-    needs = ("reference_distributions", "reference_logps")
+    original = ("distributions", "logps")
     beta: float = number(
         20.0,
         symbol="β",
@@ -230,7 +234,7 @@ class MaxEntropy(WeightedDistance):
 class _ToOriginal(RetainLoss):
     """Base class of retain losses that keep the distribution close to the original model."""
 
-    needs = ("retain", "reference_distributions")
+    original = ("distributions",)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.distance is not None
@@ -275,7 +279,7 @@ class PreserveKL(PreserveLoss):
     """Keep the original model's next-token distribution on forget answers; see `kl`."""
 
     formula = "(1 - w / max w) KL(original model ‖ model) on forget answers"
-    needs = ("reference_distributions",)
+    original = ("distributions",)
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return kl(logps, ref_logps)

@@ -6,16 +6,16 @@ rows are those of `atwu.data.alternates`. Replacement losses learn what is said 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Loss, Range, number, setting
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossTerms
 from atwu.methods.losses.divergence import JS, KL, LN2, LOWEST_LOGP, js_to_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -30,6 +30,7 @@ def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
     others = mask & ~first
     rest = (values * others).sum(-1) / others.sum(-1).clamp(min=1)
     head = (values * first).sum(-1)
+    # head / 2 + rest / 2; an answer of one token has no rest, and its token all of the weight.
     return head + (rest - head) * others.any(-1) / 2
 
 
@@ -54,13 +55,20 @@ class JSToRefusalRow(ForgetLoss):
 
     formula = "s JS(π, refusal), half on the 1st token"
     reduction = "sequences"
-    needs = ("refusal_rows", "text")
+    reads_text = ("forget",)
+    reads_alternates = True
     trained_answer = "alternate"
     balanced = True
     refusal_sentence: str = setting(
         "I am unable to verify this information.",
         help="refusal that the model learns; best one that it would give itself",
     )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "refusals (--refusal-sentence), half of them after the first words of the answer"]
+
+    def other_answers(self, rows: AnswerRows) -> Alternates:
+        return rows.refusal_rows(self.refusal_sentence)
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return js_to_tokens(logps, ids)
@@ -89,6 +97,8 @@ class FirstTokenJS(JS):
 class ReplacementLoss(Loss):
     """Base class of losses on what is said instead: the model learns another answer to each forget question."""
 
+    reads_text = ("forget",)
+    reads_alternates = True
     replacement_weight: float = number(
         1.0,
         symbol="ρ",
@@ -105,18 +115,23 @@ class LearnRefusal(ReplacementLoss):
     """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
 
     formula = "-log p of a refusal, half on the 1st token"
-    needs: ClassVar[Sequence[str]] = ("refusal_answers", "text")
     refusal_sentence: str = setting(
         "I'm sorry, I don't know the answer to that.",
         help="refusal that the model learns; best one that it would give itself",
     )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a refusal of the forget questions (--refusal-sentence)"]
+
+    def other_answers(self, rows: AnswerRows) -> Alternates:
+        return rows.alternates(refusal=self.refusal_sentence)
 
 
 class LearnAlternative(ReplacementLoss):
     """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
 
     formula = "-log p of the row's alternate, half on the 1st token"
-    needs = ("alternates", "own_alternates", "text")
+    from_column = own_alternates = True
 
 
 class FirstTokenKL(KL):

@@ -6,8 +6,7 @@ step. `logps` is log p(x_t | x_<t) under the current model; all tensors have the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
@@ -81,7 +80,8 @@ class LearnAlternate(ForgetLoss):
     """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
-    needs: ClassVar[Sequence[str]] = ("alternates", "text")
+    reads_text = ("forget",)
+    reads_alternates = from_column = True
     trained_answer = "alternate"
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -91,11 +91,11 @@ class LearnAlternate(ForgetLoss):
 class LearnVagueAnswer(LearnAlternate):
     """ReLearn (Xu et al. 2025, arXiv 2502.11190): train on vague answers to the questions and their paraphrases.
 
-    `atwu alternates build --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
+    `atwu rows alternates --kind vague` writes them. The published code also trains on the true answer, on the ends of answers
     cut after a quarter, and on rows of WikiQA.
     """
 
-    needs = (*LearnAlternate.needs, "own_alternates")
+    own_alternates = True
 
 
 class NLL(RetainLoss):

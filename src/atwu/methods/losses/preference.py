@@ -9,8 +9,7 @@ step; with all weights 1 the losses are the published ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
 from atwu.methods.component_inputs import LossTerms
@@ -47,7 +46,8 @@ def _preference(margin: Tensor, beta: float) -> Tensor:
 def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """`n / (sum of w) * w log p` at counted tokens, 0 elsewhere, shape (batch, tokens)."""
     weights = _counted(weights, mask)
-    # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n.
+    # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n, so that learned scores of
+    # 1/2 give the same bits as no scores.
     unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
     relative = weights / unit
     total = relative.sum(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL / unit)
@@ -67,7 +67,7 @@ class NPO(ForgetLoss):
 
     formula = "-(2/β) log σ(-β r), r = log π(y)/π0(y)"
     reduction = "sequences"
-    needs = ("reference_logps",)
+    original = ("logps",)
     beta: float = number(
         1.0,
         symbol="β",
@@ -88,7 +88,9 @@ class DPO(ForgetLoss):
 
     formula = "-(2/β) log σ(β (r(alternate) - r))"
     reduction = "sequences"
-    needs: ClassVar[Sequence[str]] = ("reference_logps", "alternates", "text")
+    original = ("logps",)
+    reads_text = ("forget",)
+    reads_alternates = from_column = True
     beta: float = number(
         1.0,
         symbol="β",
@@ -107,7 +109,7 @@ class DPO(ForgetLoss):
 class AltPO(DPO):
     """DPO whose preferred answers are plausible and false, written by the model itself (Mekala et al. 2024)."""
 
-    needs = (*DPO.needs, "own_alternates")
+    own_alternates = True
 
 
 class SimNPO(ForgetLoss):
@@ -160,7 +162,8 @@ class FLAT(ForgetLoss):
 
     formula = "f*(g(mean w p)) - g(mean p of alternate)"
     reduction = "sequences"
-    needs = ("alternates", "text")
+    reads_text = ("forget",)
+    reads_alternates = from_column = True
     f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -186,7 +189,8 @@ class AnswerPreservation(RetainLoss):
     """
 
     formula = "-(1/b) log σ(b log π(y)/π(refusal)) on retain answers"
-    needs = ("retain", "retain_alternates")
+    reads_text = ("retain",)
+    reads_alternates = from_column = True
     reduction = "sequences"
     answer_beta: float = number(
         0.1,

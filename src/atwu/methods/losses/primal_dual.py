@@ -52,6 +52,9 @@ class LimitedNLL(NLL):
     )
     dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")
 
+    def weight_updates(self, start: float) -> DualAscent:
+        return DualAscent(self, start)
+
 
 class DualAscent:
     """The retain weight of a run with a `LimitedNLL`; in checkpoints as `retain_multiplier.json`."""

@@ -38,7 +38,9 @@ def reduced(
 def token_mean(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
     """Mean of `values` over the counted tokens of the whole batch, a scalar."""
     total = (values * mask).sum()
-    return total / (mask.sum().clamp(min=1) if count is None else count)
+    if count is None:
+        return total / mask.sum().clamp(min=1)
+    return total / count
 
 
 def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
@@ -49,12 +51,17 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float
         count: total weight to divide by instead of this batch's own.
     """
     total = (values * mask).sum()
-    return total / ((weights * mask).sum().clamp(min=1) if count is None else max(count, 1))
+    # At least 1: in a batch without a selected token the total is 0, and so is the loss.
+    if count is None:
+        return total / (weights * mask).sum().clamp(min=1)
+    return total / max(count, 1)
 
 
 def sequence_mean(values: Tensor, *, count: float | None = None) -> Tensor:
     """Mean of one value per sequence, a scalar."""
-    return values.sum() / (max(values.shape[0], 1) if count is None else count)
+    if count is None:
+        count = max(values.shape[0], 1)
+    return values.sum() / count
 
 
 def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:

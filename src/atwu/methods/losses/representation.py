@@ -8,6 +8,7 @@ the layer's `down_proj` learns it, so its inputs, and the layers below, stay as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from atwu.methods.component import Range, RetainLoss, number
@@ -98,7 +99,7 @@ class Activation(_AtLayer, RetainLoss):
     """Keep the states of retain answers at one layer (RMU)."""
 
     formula = "|h - h0|² / d at one layer on retain answers"
-    needs = ("retain", "reference_activations")
+    original = ("layer",)
     reduction = "row_means"
     layer: int = layer_option()
 
@@ -134,7 +135,7 @@ class Redirection(_AtLayer, WeightedDistance):
     """
 
     formula = "w |h - h0 - c r|² / d at one layer"
-    needs = ("reference_activations", "refused_questions")
+    original = ("layer",)
     all_positions = True
     redirect_coeff: float = number(
         2.0,
@@ -143,6 +144,9 @@ class Redirection(_AtLayer, WeightedDistance):
         help="LUNAR: multiple of the refusal direction that is added; larger redirects further",
     )
     layer: int = layer_option()
+
+    def refused_questions(self) -> Sequence[str]:
+        return REFUSED
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         return (self.reads_layer(layers),)

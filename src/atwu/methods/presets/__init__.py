@@ -70,9 +70,11 @@ def find_preset(setting: str, method: str) -> Preset | None:
 def named_preset(name: str) -> Preset:
     """Return the shipped preset with a name such as `tofu-1b/atwu`."""
     setting, _, method = name.partition("/")
-    if found := find_preset(setting, method):
-        return found
-    hint = did_you_mean(name, [preset.name for each in settings_with_presets() for preset in presets(each).values()])
+    preset = find_preset(setting, method)
+    if preset is not None:
+        return preset
+    names = [shipped.name for there in settings_with_presets() for shipped in presets(there).values()]
+    hint = did_you_mean(name, names)
     if presets(setting):
         raise ValueError(f"no preset {name!r}; {setting} has {', '.join(presets(setting))}.{hint}")
     raise ValueError(f"no preset {name!r}; there are presets for {', '.join(settings_with_presets())}.{hint}")

@@ -14,7 +14,9 @@ Combination = Literal["product", "mean_of_ranks"]
 
 
 def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
-    return (product if how == "product" else mean_of_ranks)(first, second, mask)
+    if how == "product":
+        return product(first, second, mask)
+    return mean_of_ranks(first, second, mask)
 
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
@@ -37,10 +39,13 @@ def mean_of_ranks(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
 
 def _scaled_ranks(values: Tensor, mask: Tensor) -> Tensor:
     dtype = torch.promote_types(values.dtype, torch.float32)
+    # Infinite values sort behind all counted tokens, so that a row's ranks do not depend on its padding.
     padded = torch.where(mask, values.to(dtype), torch.inf).contiguous()
     ordered = padded.sort(dim=-1).values
     count = mask.sum(-1, keepdim=True)
     below = torch.searchsorted(ordered, padded)
-    up_to = torch.minimum(torch.searchsorted(ordered, padded, right=True), count)  # padding ties with an infinite value
-    ranks = (below + up_to).to(dtype) / (2 * count.clamp(min=1)).to(dtype)  # mid-rank - 1/2 = (below + up_to) / 2
+    # A counted token may have an infinite weight itself; it ties with the padding, which is not counted.
+    up_to = torch.minimum(torch.searchsorted(ordered, padded, right=True), count)
+    # Tokens with smaller values have the ranks up to `below`, ties those up to `up_to`: mid-rank - 1/2 = (below + up_to) / 2.
+    ranks = (below + up_to).to(dtype) / (2 * count.clamp(min=1)).to(dtype)
     return torch.where(mask, ranks, 0)

@@ -79,6 +79,7 @@ def evidence_of(rows: Sequence[Example], read: ReadRows, neighbours: NameNeighbo
         Arrays of shape (units,), one per row (`contrast`).
     """
     own = [name for row in rows if (name := replaceable_name(row)) is not None]
+    # A name of these rows is no other name: the model may know the same fact of it.
     texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
     others = {
         name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], OTHER_NAMES)
@@ -101,13 +102,14 @@ def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Seq
     units = [answer_units(row) for row in rows]
     changed = [_changed_rows(row, own, names) if row.messages else [] for row, own in zip(rows, units, strict=True)]
     original = read(rows)
-    readings = iter(read([each.row for several in changed for each in several]))
+    # All changed rows in one call, so that the model reads them in full batches.
+    readings = iter(read([change.row for several in changed for change in several]))
     evidence = []
     for own, several, reading in zip(units, changed, original, strict=True):
         true = _unit_logps(reading, [unit.span for unit in own])
         by_change: dict[str, list[FloatArray]] = {}
-        for each in several:
-            by_change.setdefault(each.change, []).append(_unit_logps(next(readings), each.spans))
+        for change in several:
+            by_change.setdefault(change.change, []).append(_unit_logps(next(readings), change.spans))
         evidence.append(_largest_fall(true, by_change))
     return evidence
 
@@ -125,13 +127,15 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     units = answer_units(row)
     usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
     largest = max((float(evidence[place]) for place in usable), default=0.0)
-    if largest < TOLD_APART:
+    if largest < TOLD_APART:  # the model does not know the row, or says the same of everybody
         return fact_candidates(row)
     kept = []
     for place in usable:
         unit = units[place]
         suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
-        needed = min(CARRIES * largest, CARRIES_SURELY) if suggested else CARRIES_ALONE * largest
+        needed = CARRIES_ALONE * largest
+        if suggested:
+            needed = min(CARRIES * largest, CARRIES_SURELY)
         if evidence[place] >= needed or (suggested and _is_name_or_value(row.answer, unit)):
             kept.append(unit)
     whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
@@ -147,7 +151,7 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
     largest = np.zeros_like(true)
     for logps in by_change.values():
         # The mean probability; a unit that a change removes has no value there and keeps what other changes say.
-        known = [np.where(np.isnan(each), true, each) for each in logps]
+        known = [np.where(np.isnan(values), true, values) for values in logps]
         mean = np.logaddexp.reduce(np.array(known), axis=0) - math.log(len(known))
         largest = np.maximum(largest, true - mean)
     return largest
@@ -170,6 +174,7 @@ def _unit_logps(reading: TokenLogps, spans: Sequence[Span | None]) -> FloatArray
 
 def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
     changed = []
+    # The longest first: "Guinea" is also in a question about Papua New Guinea.
     name = next((name for name in sorted(names, key=len, reverse=True) if name in row.question), None)
     if name is not None:
         for other in names[name][:OTHER_NAMES]:
@@ -201,7 +206,7 @@ def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, ot
     """Hide the phrases before one, and replace the name; only the units of this phrase are read."""
     answer = row.answer
     spans = [unit.span if phrase[0] <= unit.start and unit.end <= phrase[1] else None for unit in units]
-    for start, end in reversed(candidate_spans(row)):
+    for start, end in reversed(candidate_spans(row)):  # from the end, so that earlier places stay valid
         if end <= phrase[0]:
             answer = answer[:start] + HIDDEN + answer[end:]
             longer = len(HIDDEN) - (end - start)
@@ -232,7 +237,7 @@ def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, inst
     question = pattern.sub(lambda _: instead, row.question)
     matches = [match.span() for match in pattern.finditer(row.answer)]
     answer = pattern.sub(lambda _: instead, row.answer)
-    if not answer.strip():
+    if not answer.strip():  # nothing would be left to read
         answer, matches = row.answer, []
     spans: list[Span | None] = []
     for unit in units:
@@ -257,6 +262,8 @@ def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], 
     weights = np.zeros(len(units))
     for place, unit in enumerate(units):
         marked = any(start < unit.end and unit.start < end for start, end in spans)
-        share = float(evidence[place]) / largest if unit.content and not unit.asked else 0.0
+        share = 0.0
+        if unit.content and not unit.asked:
+            share = float(evidence[place]) / largest
         weights[place] = (float(marked) + share) / 2
     return tuple(unit.span for unit in units), weights

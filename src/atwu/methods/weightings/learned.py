@@ -99,12 +99,20 @@ class LearnedScores(Weighting):
             ) from None
 
     @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        labels = ("labels",) if "labels" in (self.scorer_objective, self.scorer_prior) else ()
-        return ("scorer", *(("retain",) if self.scorer_prior == "rarity" else ()), *labels)
+    def reads_retain(self) -> bool:  # type: ignore[override]
+        return self.scorer_prior == "rarity"
+
+    @property
+    def reads_labels(self) -> bool:  # type: ignore[override]
+        return "labels" in (self.scorer_objective, self.scorer_prior)
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a token scorer, trained during unlearning (--scorer-..., --configuration)"]
 
     def gamma(self, forget_weight: float) -> float:
-        return forget_weight if self.scorer_gamma == "forget_weight" else float(self.scorer_gamma)
+        if self.scorer_gamma == "forget_weight":
+            return forget_weight
+        return float(self.scorer_gamma)
 
     def weights(self, context: WeightingContext) -> Tensor:
         """Return the scores of the `TokenScorer`, or 1/2 without one."""

@@ -68,7 +68,7 @@ def differing(first: FloatArray, second: FloatArray) -> FloatArray:
 def _above_mean(values: FloatArray) -> FloatArray:
     if not np.isfinite(values).all():
         raise ValueError("a row has NaN or infinite values; check the model that produced them.")
-    # The mean of equal numbers can differ from them by a rounding error.
+    # The mean of equal numbers can differ from them by a rounding error, and all of them would be selected.
     if values.size == 0 or values.min() == values.max():
         return np.zeros(values.shape)
     above: FloatArray = (values > values.mean()).astype(np.float64)
@@ -99,7 +99,10 @@ class NgramTable:
         values = []
         for context, target in _ngrams(row):
             followers = self.continuations.get(context)
-            values.append(followers.get(target, 0) / sum(followers.values()) if followers else 0.0)
+            if followers is None:
+                values.append(0.0)
+            else:
+                values.append(followers.get(target, 0) / sum(followers.values()))
         return np.array(values, dtype=np.float64)
 
 

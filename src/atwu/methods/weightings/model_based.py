@@ -39,6 +39,7 @@ def _power(logps: Tensor, exponent: float) -> Tensor:
 
 
 def _power_of_rest(logps: Tensor, exponent: float) -> Tensor:
+    # 1 - p as -expm1(log p): exact where p is close to 1. Rounding can lift p above 1, and a power of that is no number.
     return (-logps.detach().expm1()).clamp(min=0).pow(exponent)
 
 
@@ -92,4 +93,6 @@ class Entropy(Weighting):
         mask = context.mask
         entropy = context.entropy.detach() * mask
         total, count = entropy.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
-        return torch.where(total > 0, count * entropy / total.clamp(min=torch.finfo(entropy.dtype).tiny), 1.0) * mask
+        # `where` computes both branches, so the one that is not taken must not divide by 0.
+        smallest = torch.finfo(entropy.dtype).tiny
+        return torch.where(total > 0, count * entropy / total.clamp(min=smallest), 1.0) * mask

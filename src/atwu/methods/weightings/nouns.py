@@ -76,7 +76,8 @@ def simple_nouns(text: str) -> list[Span]:
     words = list(_WORD.finditer(text))
     spans: list[Span] = []
     for index, word in enumerate(words):
-        between = text[words[index - 1].end() if index else 0 : word.start()]
+        end_before = words[index - 1].end() if index else 0
+        between = text[end_before : word.start()]
         opens = index == 0 or _SENTENCE_END.search(between) is not None
         if not word[0][0].isdigit() and not _is_name(words, index, opens, text):
             continue
@@ -104,12 +105,13 @@ def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> FloatArray:
 
 def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str) -> bool:
     word = words[index][0]
-    plain = re.split(r"['’]", word.lower())[0]
+    plain = re.split(r"['’]", word.lower())[0]  # "It's" opens a sentence as "It" does
     if not word[0].isupper() or plain == "i":
         return False
     if not opens or plain not in _LOWER_CASE_WORDS:
         return True
-    following = words[index + 1] if index + 1 < len(words) else None
-    return (
-        following is not None and following[0][0].isupper() and text[words[index].end() : following.start()].isspace()
-    )
+    if index + 1 == len(words):
+        return False
+    # "The Hague", "Will Smith": a function word at the start of a sentence is part of a name if one follows it.
+    following = words[index + 1]
+    return following[0][0].isupper() and text[words[index].end() : following.start()].isspace()

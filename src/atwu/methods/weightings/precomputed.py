@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import FixedWeighting, setting
@@ -18,7 +18,7 @@ class Labels(FixedWeighting):
     """1 on tokens that overlap a forget span; the batch may contain these labels, too."""
 
     formula = "1 on labelled tokens"
-    needs = ("labels",)
+    reads_labels = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
@@ -35,7 +35,7 @@ class LogprobMask(FixedWeighting):
     """SEUL's mask from the original model (Wang et al. 2025b)."""
 
     formula = "1 where log p under π0 is below its mean in the row, gaps filled"
-    needs = ("original_logps",)
+    reads_original = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import below_mean
@@ -47,7 +47,8 @@ class ModelDifference(FixedWeighting):
     """SU-LLM's mask: tokens on which two auxiliary models differ (Wan et al. 2025)."""
 
     formula = "1 where p of two auxiliary models differs more than the mean of the row, plus tokens to the left"
-    needs = ("retain", "auxiliary_models")
+    reads_retain = reads_original = True
+    auxiliary = {"auxiliary_forget": "forget", "auxiliary_retain": "retain"}  # noqa: RUF012
     auxiliary_forget: str | None = setting(
         None, help="folder of SU-LLM's model fine-tuned on the forget set; by default it is trained and cached"
     )
@@ -78,7 +79,7 @@ class NgramDifference(FixedWeighting):
     """SU-Ngram's mask: tokens on which forget and retain trigrams differ (Wan et al. 2025)."""
 
     formula = "1 where p of forget and retain trigrams differs more than the mean of the row, plus tokens to the left"
-    needs = ("retain",)
+    reads_retain = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import NgramTable, differing
@@ -91,10 +92,13 @@ class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
 
     formula = "1 on tokens of noun phrases"
-    needs: ClassVar[Sequence[str]] = ("text", "noun_finder")
+    reads_text: ClassVar[Collection[str]] = ("forget",)
     noun_finder: str = setting(
         "en_core_web_sm", help="noun finder: name of a spaCy model, or simple (capitalized words and numbers)"
     )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a noun finder (--noun-finder: a spaCy model, or simple)"]
 
     def check(self) -> None:
         from atwu.methods.weightings.nouns import noun_finder
@@ -112,7 +116,7 @@ class KeyTokenWeights(FixedWeighting):
     """1 on key tokens: labelled words, or those that carry the fact by rule."""
 
     formula = "1 on key tokens: labelled words, else those that carry the fact by rule"
-    needs = ("text",)
+    reads_text = ("forget",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
@@ -130,7 +134,9 @@ class Contrast(FixedWeighting):
     """How much a word depends on what the question is about (subject perturbation as in PERMU, Wang et al. 2025)."""
 
     formula = "mean of 1 on words of the fact and of the fall of log p under π0 with other subjects, as a share of the largest"
-    needs = ("text", "evidence")
+    reads_text = ("forget",)
+    reads_original = True
+    is_score = False
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
@@ -157,7 +163,7 @@ class Rarity(FixedWeighting):
     """Rank within the answer of how rare each token is in the retain answers."""
 
     formula = "rank within the answer of -log(count in retain answers); lower for tokens of the prompt"
-    needs = ("retain",)
+    reads_retain = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import TokenCounts
@@ -172,7 +178,8 @@ class WordRarity(FixedWeighting):
     formula = (
         "rank within the answer of -(subjects whose retain answers contain the word); lowest for words of the question"
     )
-    needs = ("retain", "text", "retain_text")
+    reads_retain = True
+    reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import WordCounts
@@ -185,7 +192,8 @@ class RareNouns(Nouns):
     """Mean of word rarity and of noun phrases without words of the question, as ranks."""
 
     formula = "mean of word_rarity and the rank of noun phrases without words of the question"
-    needs = ("retain", "text", "retain_text", "noun_finder")
+    reads_retain = True
+    reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import WordCounts, question_words, rare_nouns, words_of_tokens

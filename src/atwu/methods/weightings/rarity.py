@@ -37,9 +37,9 @@ class TokenCounts:
     @classmethod
     def of(cls, rows: Iterable[EncodedRow]) -> TokenCounts:
         """Count the counted tokens of the rows, terminal tokens included."""
-        found = Counter(token for row in rows for token in row.counted(row.labels))
-        counts = np.zeros(max(found, default=-1) + 1, dtype=np.int64)
-        for token, count in found.items():
+        occurrences = Counter(token for row in rows for token in row.counted(row.labels))
+        counts = np.zeros(max(occurrences, default=-1) + 1, dtype=np.int64)
+        for token, count in occurrences.items():
             counts[token] = count
         return cls(counts)
 

@@ -90,6 +90,7 @@ class TokenScorer(nn.Module):
             raise ValueError(f"hidden_position must be 'own' or 'pred', got {hidden_position!r}.")
         self.hidden_position: HiddenPosition = hidden_position
         self.linear = nn.Linear(hidden_size, 1, bias=bias, dtype=torch.float32)
+        # All scores start at 1/2, whatever the seed: a random start would prefer some words before anything is learned.
         nn.init.zeros_(self.linear.weight)
         if bias:
             nn.init.zeros_(self.linear.bias)
@@ -103,8 +104,11 @@ class TokenScorer(nn.Module):
         """
         if self.prior is not None and offset is None:
             raise ValueError("this scorer has a prior; pass the offset of each row (TokenScorer.offset).")
+        # The scorer reads the model and must not train it; in float32, since half precision loses its small updates.
         logits = self.linear(hidden.detach().float()).squeeze(-1)
-        return torch.sigmoid(logits if offset is None else logits + offset)
+        if offset is not None:
+            logits = logits + offset
+        return torch.sigmoid(logits)
 
     def offset(self, row: EncodedRow) -> Tensor | None:
         """Return the log-odds of the prior for the counted tokens of a row, shape (counted tokens,); None without a prior."""
@@ -117,7 +121,9 @@ class TokenScorer(nn.Module):
     def squared_norm(self) -> Tensor:
         """`|w|^2 + b^2`, a scalar."""
         total = self.linear.weight.square().sum()
-        return total if self.linear.bias is None else total + self.linear.bias.square().sum()
+        if self.linear.bias is not None:
+            total = total + self.linear.bias.square().sum()
+        return total
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write `scorer.safetensors` and `scorer_config.json` into an existing folder."""
@@ -161,7 +167,9 @@ class TokenScorer(nn.Module):
                 f"{folder / SCORER_WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts >= 0; the file is damaged."
             )
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        expected = {"linear.weight": (1, config.hidden_size)} | ({"linear.bias": (1,)} if config.bias else {})
+        expected: dict[str, tuple[int, ...]] = {"linear.weight": (1, config.hidden_size)}
+        if config.bias:
+            expected["linear.bias"] = (1,)
         if shapes != expected:
             raise ModelFileError(
                 f"{folder / SCORER_WEIGHTS_NAME} has the tensors {shapes}, expected {expected} by {SCORER_CONFIG_NAME}; "
@@ -185,7 +193,7 @@ class TokenScorer(nn.Module):
 
 def score_entropy(scores: Tensor) -> Tensor:
     """Binary entropy of each score in nats, in [0, ln 2]; same shape."""
-    g = scores.clamp(1e-6, 1 - 1e-6)
+    g = scores.clamp(1e-6, 1 - 1e-6)  # the logarithm, and with it the gradient, stays finite
     return -(g * g.log() + (1 - g) * (1 - g).log())
 
 
@@ -202,6 +210,7 @@ def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> 
         sequence: which sequence each token belongs to, values 0..S-1, every one present, shape (tokens,).
         rho: target share in (0, 1).
     """
+    # The value of `through` is `hard`, which has no gradient; its gradient is that of the scores.
     hard = (scores > 0.5).to(scores.dtype)
     through = scores + (hard - scores).detach()
     length = torch.bincount(sequence).to(scores.dtype)
@@ -247,4 +256,6 @@ def scorer_objective(
 def find_scorer(folder: str | Path) -> TokenScorer | None:
     """Load the scorer of an unlearned model folder; None if it has none."""
     folder = Path(folder).expanduser()
-    return TokenScorer.from_pretrained(folder) if (folder / SCORER_CONFIG_NAME).is_file() else None
+    if not (folder / SCORER_CONFIG_NAME).is_file():
+        return None
+    return TokenScorer.from_pretrained(folder)

@@ -51,6 +51,7 @@ def wording_evidence(rows: Sequence[Example], read: ReadRows) -> list[FloatArray
         by_heart = word_logps(reading, spans)
         by_grammar = [word_logps(next(elsewhere), places) for _, places in several]
         unknown = np.concatenate([np.array([]), *by_grammar])
+        # A word without tokens of its own has no log-probability (NaN), hence no evidence.
         gain = np.nan_to_num(np.maximum(by_heart - unknown, 0.0))
         evidence.append(np.where(by_heart >= LEAST_LOGP, gain, 0.0))
     return evidence

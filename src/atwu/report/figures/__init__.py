@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from atwu.report.figures.before_after import attacks, uplift
-from atwu.report.figures.curves import auroc_progression, erasure_by_layer, training_curves
+from atwu.report.figures.curves import auroc_progression
 from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.report_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
-    draw.__name__: draw
-    for draw in (trade_off, trade_off_judged, uplift, auroc_progression, training_curves, attacks, erasure_by_layer)
+    draw.__name__: draw for draw in (trade_off, trade_off_judged, uplift, auroc_progression, attacks)
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 

@@ -29,7 +29,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
     return render_template(
         "page.html",
         title=records.title,
-        summary=summary(records, focus=focus),
+        summary=summary(records),
         facts=facts(records),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
@@ -120,7 +120,7 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
 
 
 def cost_table(records: Records) -> dict[str, Any] | None:
-    """Training time, peak memory and price of the judge of a run, means over seeds; None if nothing was recorded."""
+    """Training time, peak memory and calls to the judge of a run, means over seeds; None if nothing was recorded."""
 
     def seconds(run: RunRecord) -> float | None:
         """Without those of the trace, which only methods with token weights have."""
@@ -130,12 +130,12 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     spent = {
         "training time": [seconds(run) for run in records.runs],
         "peak memory": [(run.run or {}).get("peak_memory_bytes") for run in records.runs],
-        "judge": [run.result.cost.get("judge_usd") for run in records.runs],
+        "judge calls": [run.result.cost.get("judge_calls") for run in records.runs],
     }
     formats: dict[str, Callable[[float], str]] = {
         "training time": format_duration,
         "peak memory": lambda size: f"{size / 1e9:.3g} GB",
-        "judge": "${:.2f}".format,
+        "judge calls": "{:,.0f}".format,
     }
     means = pd.DataFrame(spent, dtype=float).groupby([run.label for run in records.runs], sort=False).mean()
     means = means.loc[:, (means > 0).any()]

@@ -1,23 +1,17 @@
-"""What a page says in words: its summary (best methods, significance, data), and how to reproduce the numbers."""
+"""What a page says beside its tables: notes to the ranking, key facts, and how to reproduce the numbers."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
-from atwu._file_reading import printable
-from atwu.evaluation.result import EvalResult, format_number
+from atwu.evaluation.result import EvalResult
 from atwu.report.metric_table import MEANING, MetricKey, format_range, metric_label, seeds_of
-from atwu.report.report_records import Records, format_left_out, leading_metric, left_out
+from atwu.report.report_records import NO_BUDGET, Records, format_left_out, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
-
-_TOLD = 2
-"""Maximum number of methods behind the best that each get a sentence."""
 
 
 def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
@@ -45,75 +39,31 @@ def facts(records: Records) -> list[tuple[str, str]]:
     return [(name, text) for name, text in entries if text not in ("", "0")]
 
 
-def summary(records: Records, *, focus: str) -> Markup:
-    return Markup(" ").join(_sentences(records, focus))
-
-
-def _sentences(records: Records, focus: str) -> Iterator[str]:
+def summary(records: Records) -> list[str]:
+    """Return what the table does not say: models without a place, missing runs, and how the methods were tuned."""
     key = leading_metric(records)
     if key is None:
-        yield "No metric with a direction was measured."
-        return
-    rows = ranking(records, key)
-    name = metric_label(key)
-    yield from _leaders(records, focus, key, rows[rows.place.notna()])
-    for label, told in rows.told[rows.place.isna() & (rows.told != "")].items():
-        yield f"{label} is not ranked: it has {name} for {told}."
+        return ["No metric with a direction was measured."]
+    notes = [f"Methods are ranked by {metric_label(key)}."]
+    places = ranking(records, key)
+    for label, told in places.told[places.place.isna() & (places.told != "")].items():
+        notes.append(f"{label} is not ranked: it has {metric_label(key)} for {told}.")
     for word, meaning in MEANING.items():
-        if out := [label for label, said in records.table.out.items() if said == word]:
-            yield f"{_listed(out)} {'is' if len(out) == 1 else 'are'} {word} and not ranked: {meaning}."
+        unusable = [label for label, status in records.table.out.items() if status == word]
+        if unusable:
+            notes.append(f"Not ranked, since {word}: {', '.join(unusable)} ({meaning}).")
     frame = records.table.frame
-    if lost := list(frame.label[frame.lost != ""].unique()):
-        yield f"{_listed(lost)} lost general abilities (marked in the table)."
-    left = left_out(records)
+    degraded = list(frame.label[frame.lost != ""].unique())
+    if degraded:
+        notes.append(f"General abilities lost: {', '.join(degraded)} (marked in the table).")
     planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
-    if missing := [label for label in planned if label not in records.labels and label not in left]:
-        yield f"No finished run of {_listed(missing)}."
-    yield from (f"{text}." for text in (records.study.get("progress"), format_left_out(records)) if text)
-    budget = str(records.study.get("budget") or "").strip().rstrip(".")
-    yield f"Tuning: {budget}." if budget else "The tuning budget is not recorded."
-
-
-def _leaders(records: Records, focus: str, key: MetricKey, ranked: pd.DataFrame) -> Iterator[str]:
-    """Describe the first and second place by printed value, and the place of the highlighted method."""
-    if ranked.empty:
-        return
-    places = ranked.place.astype(int)
-    tied, name = list(places.index[places == 1]), metric_label(key)
-    best = ranked.loc[tied[0]]
-    if len(tied) == 1:
-        around = [f"95 % interval {best.interval[1:-1].replace(', ', ' to ')}"] if best.interval else []
-        around += [f"± {best.spread} over {best.seeds} seeds"] if best.spread else []
-        told = f"{best.number} ({', '.join(around)})" if around else best.number
-        yield _strong(tied[0]) + f" has the best {name}: {told}."
-    else:
-        names = Markup(", ").join(map(_strong, tied[:-1]))
-        yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
-    behind = places[places > 1]
-    named = list(behind.index[behind == behind.min()][:_TOLD])
-    for label in [*named, *([focus] if focus in behind and focus not in named else [])]:
-        start = _strong(label) + f" is number {places[label]} of {len(ranked)} with {ranked.number[label]}"
-        yield start + _apart(records, tied, label, key, best.digits)
-
-
-def _apart(records: Records, tied: Sequence[str], other: str, key: MetricKey, digits: int) -> str:
-    """Whether the difference to the best is significant, as the end of a sentence."""
-    found = records.difference(tied[0], other, key)
-    interval = None if found is None else found.interval()
-    if found is None or not math.isfinite(found.value) or interval is None:
-        return "."
-    shown, low, high = (format_number(number, digits) for number in (found.value, *interval))
-    apart = interval[0] > 0 or interval[1] < 0
-    verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
-    to = f" to {tied[0]}" if len(tied) > 1 else ""
-    first, second = ([run.seed for run in records.of(label)] for label in (tied[0], other))
-    shared = ", ".join(str(seed) for seed in first if seed in second)
-    over = "" if first == second else f" over the seeds that both have ({shared})"
-    return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
-
-
-def _strong(label: str) -> Markup:
-    return Markup("<strong>{}</strong>").format(printable(label))
+    left = left_out(records)
+    missing = [label for label in planned if label not in records.labels and label not in left]
+    if missing:
+        notes.append(f"No finished run: {', '.join(missing)}.")
+    notes += [f"{text}." for text in (records.study.get("progress"), format_left_out(records)) if text]
+    budget = str(records.study.get("budget") or NO_BUDGET).strip().rstrip(".")
+    return [*notes, f"Tuning: {budget}."]
 
 
 def _judge(result: EvalResult) -> str:
@@ -121,10 +71,6 @@ def _judge(result: EvalResult) -> str:
     identity = result.settings.get("judge") or {}
     model = identity.get("model") or {}
     return str(model.get("model") or model.get("kind") or identity.get("kind") or "")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def reproduce(records: Records, command: str | None) -> dict[str, Any]:
@@ -159,7 +105,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
         "about": str(records.study.get("about") or "").strip(),
         "commands": {title: text for title, text in commands.items() if text},
         "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
-        "versions": ", ".join(f"{package} {' and '.join(found)}" for package, found in versions.items()),
+        "versions": ", ".join(f"{package} {' and '.join(numbers)}" for package, numbers in versions.items()),
     }
 
 
