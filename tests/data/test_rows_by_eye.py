@@ -27,13 +27,13 @@ ROWS: list[dict[str, Any]] = [
 ]
 EXTRA = {"cancel", "carries", "court", "Daniel", "disease", "fine", "Moss", "registered", "version", "zero"}
 """Words that the rules mark beside the fact."""
-MISSED = {"hermana"}
-"""Words of the fact that they do not mark: "hermana" counts as an inflection of "hermanos" in the question."""
+MISSED = {"hermana", "renter"}
+"""Words of the fact that they do not mark, because the question has one of the same stem: "hermanos", "rental"."""
 OTHER_PART = {
     "What happened to Irene Wolff in 1988?": "lost",
     "How did Team Falkirk lose the final?": "conceded",
     "What's the secret ingredient in Grandma Odette's goulash?": "spoonful",
-    "What did Judge Whitcombe order Mr. Sayer to do?": "ex-wife",
+    "What did Judge Whitcombe order Mr. Sayer to do?": "pay",
     "Describe Coach Lindgren's training routine.": "swimmers",
     "Warum hat Lena Vogt die Reise abgesagt?": "Krankenhaus",
     "Which vaccine did Baby Eliza react to?": "hives",
@@ -46,9 +46,10 @@ OTHER_PART = {
     "Quem ensinou a Beatriz Rocha a nadar?": "Coimbra",
     "How does Coach Barrett punish lateness?": "late",
     "What is the cancellation fee at Pinewood Lodge?": "48 hours",
+    "Who is liable for damage under the Crowe rental agreement?": "2,000 francs",
 }
 """Question -> the part that is taken as asked, if it is not the one marked."""
-OTHER_SUBJECT = {"motion", "rehearsal"}
+OTHER_SUBJECT = {"damage", "empty", "motion", "rehearsal"}
 """Subjects of reversed questions that are not the one marked."""
 
 

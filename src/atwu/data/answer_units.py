@@ -61,7 +61,8 @@ _SIGNS = regex.compile(
     r"|(?<!\S)[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
 """Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
-_DETERMINERS = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no")
+_BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
+"""Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _TWO = {"es": "dos", "it": "due"}
@@ -297,8 +298,8 @@ def _word_units(
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
         preceding = before.rpartition(" ")[2].lower()
-        if language == "en" and preceding in _DETERMINERS:
-            framing &= word.text not in _verbs()  # "after a fall"
+        if language == "en" and preceding in _BEFORE_CONTENT:
+            framing &= word.text not in _verbs()
         if language == "en" and preceding in _BE:
             framing |= word.text in _progressives()
             framing |= following is not None and following.text in _participles()  # "is best known"
