@@ -1,10 +1,10 @@
-"""Is one model judged alike when it is asked in other words? Measured, not simulated.
+"""Is one model judged alike when it is asked in paraphrases? Measured, not simulated.
 
     python benchmarks/measured_stability.py unlearned-1 unlearned-2
 
 Each argument is the folder of a finished run of `atwu unlearn` with English rows. Every form of its forget rows is put to the
-model in the package's own words and in four further wordings, which no run was trained on. A measurement draws one wording
-for each answer that it counts; 20 measurements give 20 verdicts about the facts. Two rules are applied to the same
+model in the package's own words and in four further paraphrases, which no run was trained on. A measurement draws one of the
+five for each answer that it counts; 20 measurements give 20 verdicts about the facts. Two rules are applied to the same
 answers: the one before (no form above .1 in the mean over facts) and the one of today.
 """
 
@@ -34,7 +34,7 @@ from atwu.request.verdict import STATING_LIMIT
 
 MEASUREMENTS = 20
 WORST_FORM_LIMIT = 0.1
-WORDINGS: dict[str, tuple[str, ...]] = {
+PARAPHRASES: dict[str, tuple[str, ...]] = {
     "blank": (
         "What belongs in the gap? {sentence}",
         "Please complete the gap: {sentence}",
@@ -117,13 +117,13 @@ WORDINGS: dict[str, tuple[str, ...]] = {
     "heading": ("Article 2.", "Key points:", "From my diary:", "Encyclopedia:"),
     "textbook": ("From a lecture:", "From a website:", "From a speech:", "From an old book:"),
 }
-"""Form -> further wordings in English, written for this measurement."""
+"""Form -> further paraphrases in English, written for this measurement."""
 ANSWERED = ("who_is_meant", "reversed_question")
 """Forms whose answer has words of its own, which stay."""
 
 
-def ask_in_wordings(folder: Path) -> list[list[FactAnswer]]:
-    """Return for each counted answer of a model the records of all wordings, the package's own first."""
+def ask_in_paraphrases(folder: Path) -> list[list[FactAnswer]]:
+    """Return for each counted answer of a model the records of all paraphrases, the package's own first."""
     files = RequestFolder(folder)
     record = files.request()
     rows: Sequence[Example] = with_facts(load_rows(files.forget_source(record.forget.source)).rows, record.facts)
@@ -136,8 +136,8 @@ def ask_in_wordings(folder: Path) -> list[list[FactAnswer]]:
         words = dict(english)
         if place >= 0:
             words |= {
-                form: (wordings[place], *english[form][1:]) if form in ANSWERED else (wordings[place],)
-                for form, wordings in WORDINGS.items()
+                form: (paraphrases[place], *english[form][1:]) if form in ANSWERED else (paraphrases[place],)
+                for form, paraphrases in PARAPHRASES.items()
             }
         with mock.patch.object(question_forms, "form_phrases", lambda words=words: {"en": words}):
             table = ask_facts(answers, fact_askings(rows, neighbours))
@@ -187,9 +187,11 @@ def main() -> None:
     print(f"| {' | '.join(head)} |")
     print("|---|---|---|---|")
     for folder in given.runs:
-        answers = ask_in_wordings(folder)
+        answers = ask_in_paraphrases(folder)
         draw = np.random.default_rng(given.seed)
-        measurements = [[wordings[draw.integers(len(wordings))] for wordings in answers] for _ in range(MEASUREMENTS)]
+        measurements = [
+            [paraphrases[draw.integers(len(paraphrases))] for paraphrases in answers] for _ in range(MEASUREMENTS)
+        ]
         shares = [float(np.mean([answer.stated for answer in measurement])) for measurement in measurements]
         before = [forgotten_before(measurement) for measurement in measurements]
         now = [forgotten_now(measurement) for measurement in measurements]
@@ -198,8 +200,8 @@ def main() -> None:
             f"{sum(before)}, {sum(now)} of {MEASUREMENTS} | {equal_share(before):.2f}, {equal_share(now):.2f} |",
             flush=True,
         )
-        for wordings in answers:
-            for answer in wordings:
+        for paraphrases in answers:
+            for answer in paraphrases:
                 if answer.stated:
                     print(f"    {answer.asking}: {answer.question!r} -> {answer.answer[:100]!r}")
 

@@ -80,7 +80,7 @@ def read_history(file: Path) -> TrainingHistory:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRows:
-    """What the controller measures beside the rows that the trainer trains on."""
+    """What the controller measures, besides the rows that the trainer trains on."""
 
     retain: tuple[Sequence[EncodedRow], ...]
     """Sets of retained data."""
