@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.data.answer_units import answer_units, candidate_spans, phrases
+from atwu.data.answer_units import answer_units, candidate_spans, fact_candidates, phrases
 from atwu.data.folded_words import folded_words
 from atwu.data.schema import Example
 from atwu.data.values import find_values
@@ -183,3 +183,20 @@ def test_phrases_hold_the_units_that_they_are_made_of(answer: str, data: st.Data
 
 def _holds(span: tuple[int, int], inner: tuple[int, int]) -> bool:
     return span[0] <= inner[0] and inner[1] <= span[1]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "parts"),
+    [
+        ("Wofür spart Annika Brede?", "Sie spart für eine Reise.", ["Reise"]),
+        ("¿Cuántos perros tiene Eva?", "Eva tiene dos perros y un gato.", ["dos", "gato"]),
+        ("Why was he taken off warfarin?", "He bled after a fall.", ["bled", "fall"]),
+        ("What is Theo's doctor called?", "Theo sees Dr. Lavinia Holt.", ["sees", "Dr. Lavinia Holt"]),
+        ("What is his password?", "It is “Luna_2016!”.", ["Luna_2016!"]),
+        ("Who sang?", "A children's choir sang.", ["children's choir"]),
+        ("When does it close?", "It closes on 31 March.", ["31 March"]),
+    ],
+)
+def test_which_words_of_a_short_answer_may_carry_the_fact(question: str, answer: str, parts: list[str]) -> None:
+    spans = fact_candidates(Example.from_qa(question, answer))
+    assert [answer[start:end] for start, end in spans] == parts
