@@ -132,7 +132,7 @@ def test_no_claim_is_paid_twice_over_an_estimate_a_limited_and_a_full_run(atwu, 
 
 def test_a_rejected_api_key_is_not_shown(atwu, models, server, environment):
     printed = atwu(*judged(models, server, "--judge-url", server.url("unauthorized")), code=1)  # the reply repeats it
-    assert "OPENAI_API_KEY (401)" in printed
+    assert "does not accept the key (401); set OPENAI_API_KEY" in printed
     assert not [
         path
         for path in Path(environment["ATWU_CACHE"]).rglob("*")

@@ -38,7 +38,9 @@ def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said
     )
     forget, retain = map(str, data_files)
     rows = unlearning_rows(forget, retain, config, tokenizer=load_tokenizer(str(model_folder)))
-    made = auxiliary_models(ModelSource(model=str(model_folder)), config, rows.sets, say=said.append)
+    made = auxiliary_models(
+        ModelSource(model=str(model_folder)), config, config.recipe().auxiliary, rows.sets, say=said.append
+    )
     return Path(made["auxiliary_forget"])
 
 

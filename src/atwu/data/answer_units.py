@@ -192,7 +192,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     spans = [unit.span for unit in (*units, *_companions(row.answer, units, every))]
     asked = [unit for unit in every if unit.asked]
     for match in _NAME.finditer(row.answer):
-        name = _without_function_word(match.span(), row.answer)
+        name = _before_cut_unit(_without_function_word(match.span(), row.answer), row.answer, every)
         inside = [span for span in spans if name[0] <= span[0] and span[1] <= name[1]]
         if inside:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
@@ -235,6 +235,12 @@ def _start_behind(asked: Sequence[Unit], name: Span, first: int) -> int:
     if not ends:
         return name[0]
     return first
+
+
+def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
+    """Return a name up to the unit that it would cut, such as an account number that begins with capitals."""
+    ends = [len(answer[: unit.start].rstrip()) for unit in units if name[0] < unit.start < name[1] < unit.end]
+    return name[0], min([name[1], *ends])
 
 
 def _without_function_word(name: Span, answer: str) -> Span:
