@@ -14,6 +14,7 @@ from atwu.data.row_parsing import write_rows
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.night  # it trains two models to measure them
 def test_variants_of_the_default_are_trained_and_measured(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

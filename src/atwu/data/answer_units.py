@@ -95,6 +95,7 @@ class Unit:
         return self.start, self.end
 
 
+@functools.lru_cache(maxsize=4096)  # blanks, options and subjects of a row read its units again and again
 def answer_units(row: Example) -> tuple[Unit, ...]:
     """Split an answer into units, in order."""
     conversation = " ".join(message.content for message in row.messages)
@@ -157,6 +158,7 @@ def candidate_spans(row: Example) -> tuple[Span, ...]:
     return _candidates(row, answer_units(row))
 
 
+@functools.lru_cache(maxsize=4096)
 def fact_candidates(row: Example) -> tuple[Span, ...]:
     """Return the same phrases, with the frequent words of a short answer to a question: "It is painted dark green."
 

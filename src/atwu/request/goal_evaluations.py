@@ -16,9 +16,11 @@ from atwu._file_reading import read_json, type_adapter, validated
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.encode import EncodedRow
 from atwu.data.question_forms import OPTION_FORMS
+from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.metrics.key_tokens import key_token_probability
+from atwu.evaluation.metrics.key_tokens import key_token_positions, key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.methods.weightings.contrast import ReadRows
 from atwu.modeling.device import release_freed_memory
 from atwu.modeling.modes import bfloat16_weights, full_precision
 from atwu.request.answer_check import AnswerCheck, Leak, is_row_of
@@ -27,13 +29,16 @@ from atwu.training.sharding import broadcast_from_main
 _T = TypeVar("_T")
 
 KNOWN_PROBABILITY = 0.03
-"""Key-token probability above which a row is known: rows about invented people, which no model was trained on, have .02 to .03
-on average."""
+"""Key-token probability above which a row is known, at least. A model that was fine-tuned on few different answers gives any of
+them a higher one, so that the mean of holdout rows may be higher (`measure_chance`)."""
 MAX_KNOWN_SHARE = 0.05
 """Share of the rows in all their forms up to which they count as forgotten: a single word, such as "Asia" in "East Asia", may
 never disappear."""
 MAX_MEASURED_ROWS = 1000
 """Forget rows in their forms that an evaluation reads, at most; evenly spaced."""
+
+MAX_HOLDOUT_ROWS = 40
+"""Holdout rows that are read, at most; evenly spaced."""
 
 HISTORY_SCHEMA: Final = "atwu.history/3"
 
@@ -86,6 +91,8 @@ class ControllerRows:
     """Sets of retained data."""
     answers: AnswerCheck
     """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
+    question_chance: float = KNOWN_PROBABILITY
+    """Key-token probability above which any other row is known."""
     text_chance: float | None = None
     """Key-token probability above which a text to be recited is known: the highest one of texts that the model never saw."""
 
@@ -96,6 +103,22 @@ class KnownRows:
 
     known: list[int]
     forgotten: list[int]
+
+
+def measure_chance(holdout: Sequence[Example], read: ReadRows) -> float:
+    """Return the mean key-token probability of questions that the model never saw, at least `KNOWN_PROBABILITY`.
+
+    Args:
+        holdout: rows; texts are left out.
+        read: reads rows with the model.
+    """
+    questions = evenly_spaced([row for row in holdout if row.messages], MAX_HOLDOUT_ROWS)
+    probabilities = []
+    for row, tokens in zip(questions, read(questions), strict=True):
+        places = key_token_positions(row, tokens.offsets)
+        if places:
+            probabilities.append(math.exp(float(np.array(tokens.logps)[places].mean())))
+    return max(KNOWN_PROBABILITY, float(np.mean(probabilities or [0.0])))
 
 
 class GoalEvaluations:
@@ -184,7 +207,7 @@ class GoalEvaluations:
                 continue
             chance = self.rows.text_chance
             if row.chance_run is None or chance is None:
-                chance = KNOWN_PROBABILITY
+                chance = self.rows.question_chance
             if probability > chance:
                 known.append(place)
             else:

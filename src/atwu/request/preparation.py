@@ -43,6 +43,7 @@ from atwu.request.auto_settings import (
     strategy_estimates,
 )
 from atwu.request.earlier_requests import not_asked
+from atwu.request.goal_evaluations import measure_chance
 from atwu.request.measurement import (
     Reading,
     ask_model,
@@ -216,6 +217,7 @@ def prepare(
         choices=choices,
         facts=tuple(map(RowFact.of, rows)),
         known=tuple(known_probabilities(rows, read.logps)),
+        question_chance=measure_chance(request.holdout_rows, read),
         text_chance=text_chance,
         earlier=tuple(past.request for past in request.earlier),
         replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,

@@ -98,6 +98,8 @@ class RequestRecord:
     """What carries the fact of each forget row."""
     known: tuple[float | None, ...] = ()
     """Probability of each fact against alternatives in the original model (`known_probabilities`)."""
+    question_chance: float = 0.0
+    """Key-token probability above which a row is known (`measure_chance`)."""
     text_chance: float | None = None
     """Highest key-token probability of texts that the model never saw; None without texts to recite."""
     earlier: tuple[EarlierRequest, ...] = ()

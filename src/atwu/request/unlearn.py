@@ -231,6 +231,7 @@ def _controller(
             prepared.sets[NEIGHBOURS],
             None if trainer.sharded else GenerationStore(),
         ),
+        prepared.record.question_chance,
         prepared.record.text_chance,
     )
     batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
