@@ -11,6 +11,8 @@ import pytest
 from tests.kills.run import Workplace, kill, places
 from tests.kills.targets import Target
 
+pytestmark = pytest.mark.night  # whole runs of several requests
+
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workplace, dict[str, Target]]]:

@@ -29,6 +29,8 @@ from atwu.request.verdict import QUESTIONS_KEPT, state_counts
 from tests.commands import run_here
 from tests.request.tables import answer
 
+pytestmark = pytest.mark.night  # whole runs of several requests
+
 ROWS = people("tiny").forget[:6]
 NAME = str(ROWS[0].subject)
 QUICK = ("--steps", "2", "--learning-rate", "1e-7")

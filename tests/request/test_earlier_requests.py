@@ -36,6 +36,8 @@ from atwu.training.row_conflicts import check_no_overlap
 from tests.request.measurements import few_measurements
 from tests.request.tables import KNOWN, table
 
+pytestmark = pytest.mark.night  # whole runs of several requests
+
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Subject of one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
