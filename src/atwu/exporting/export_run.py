@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from atwu._files import (
     atomic_sibling,
     clear_atomic_siblings,
     explain_full_disk,
-    format_bytes,
     plain_modes,
     sha256_of,
     versions,
@@ -336,7 +336,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"{parent} has {format_bytes(free)} free, and the export may need {format_bytes(needed)}; free some space."
+            f"{parent} has {decimal(int(free))} free, and the export may need {decimal(int(needed))}; free some space."
         )
 
 
