@@ -19,11 +19,11 @@ from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.app import run_cli
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.intervals import ModelComparison, RowMetrics
 from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
 from atwu.evaluation.metrics.muse_scores import first_tokens
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
 from atwu.evaluation.registry import EvaluateConfig
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.evaluation.conftest import Speaker
 from tests.micro_models import write_models
