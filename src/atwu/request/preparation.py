@@ -272,14 +272,12 @@ def _write_rows(
 
 
 def _describe_retain(request: UnlearningRequest, general: int, texts: int, related: int) -> str:
-    given = request.retain_rows is not None
-    parts = [
-        "your rows, " if given else "",
-        f"{texts} other texts, " if texts else "",
-        f"and the model's answers to {general} general questions and {related} questions about related subjects",
-        "" if given else " (--retain FILE for further rows of your own)",
-    ]
-    return f"retain set: {''.join(parts)}"
+    answers = f"the model's answers to {general} general questions and {related} questions about related subjects"
+    if texts:
+        answers = f"{texts} other texts, {answers}"
+    if request.retain_rows is not None:
+        return f"retain set: your rows, {answers}"
+    return f"retain set: {answers} (--retain FILE for further rows of your own)"
 
 
 def _further_rows(
