@@ -283,10 +283,7 @@ def _word_units(
     names = {form for word in asked_words if word.capital for form in word.forms}
     inflections: set[str] = set()
     if language == "en":
-        verbs = [word.text for word in asked_words]
-        inflections = {
-            form for verb in verbs for form in (*verb_forms(verb), progressive(verb), verb + verb[-1] + "ing")
-        }
+        inflections = inflections.union(*(_inflections(word.text) for word in asked_words))
     measures = _listed("measures")
     for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
@@ -295,7 +292,9 @@ def _word_units(
         inflected |= not asked and word.text in inflections
         # Lists have accents: "für" is frequent, "fur" is not.
         spelling = answer[word.start : word.end].casefold()
-        frequency = max(listed_frequency(word.text, language), listed_frequency(spelling, language))
+        frequency = listed_frequency(word.text, language)
+        if spelling != word.text:
+            frequency = max(frequency, listed_frequency(spelling, language))
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
@@ -312,6 +311,12 @@ def _word_units(
             framing |= word.text in _progressives()
             framing |= following is not None and following.text in _participles()  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
+
+
+@functools.lru_cache(maxsize=4096)
+def _inflections(verb: str) -> frozenset[str]:
+    """Return what may be the forms of an English verb, also of a word that is none."""
+    return verb_forms(verb) | {progressive(verb), verb + verb[-1] + "ing"}
 
 
 def _same_stem(one: str, other: str) -> bool:
@@ -365,7 +370,7 @@ def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
 
 def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
     """Return the number of characters of framing words with which a run begins, or ends."""
-    words = sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True)
+    words = _unspaced_framing_words()
     text = join(run)
     length = 0
     while length < len(text):
@@ -378,6 +383,12 @@ def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
             return length
         length += longest
     return length
+
+
+@functools.cache
+def _unspaced_framing_words() -> tuple[str, ...]:
+    """Return the framing words of Chinese and Japanese, the longest first."""
+    return tuple(sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True))
 
 
 @functools.cache
