@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import itertools
 import logging
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -212,25 +211,33 @@ def footprint(
     # Failures are reported by the exception.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     packing = Packing.of(batch.rows, batch.owned, torch.device("cpu"))
-    with FakeTensorMode(), _LiveStorage() as live:
+    with FakeTensorMode():
         _materialize(model.train())
         inner: Any = unwrap(model)
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
         parameters, blocks, shape = list(model.parameters()), block_list(plain) or (), text_config(plain)
-        before, marks, inputs = live.bytes, list[int](), list[int]()
+        own = {_storage(tensor) for tensor in (*parameters, *model.buffers())}
+        saved: dict[int, int] = {}
+        marks, inputs = list[int](), list[int]()
+
+        def save(tensor: Tensor) -> Tensor:
+            if _storage(tensor) not in own:
+                saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
+            return tensor  # which keeps the storage, so that no other one gets its address
 
         def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            marks.append(live.bytes)
+            marks.append(sum(saved.values()))
             inputs.append((args[0] if args else kwargs["hidden_states"]).nbytes)
 
         with contextlib.ExitStack() as stack:
             for layer in blocks:
                 stack.callback(layer.register_forward_pre_hook(begins, with_kwargs=True).remove)
-                stack.callback(layer.register_forward_hook(lambda *_: marks.append(live.bytes)).remove)
+                stack.callback(layer.register_forward_hook(lambda *_: marks.append(sum(saved.values()))).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
             try:
                 out = plain.get_decoder()(**_inputs(plain, batch, packing, device), use_cache=False)
-                kept = live.bytes - before
+                kept = sum(saved.values())
                 del out
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
             except Exception as error:  # architectures fail in many ways on fake tensors
@@ -276,27 +283,9 @@ def _inputs(model: nn.Module, batch: Layout, packing: Packing, kind: str) -> dic
     }
 
 
-class _LiveStorage(torch.utils._python_dispatch.TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                storage: Any = tensor.untyped_storage()
-                key, size = storage._cdata, storage.nbytes()
-                if key not in self._known:
-                    self._known.add(key)
-                    self.bytes += size
-                    weakref.finalize(storage, self._remove, key, size)
-        return out
-
-    def _remove(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.bytes -= size
+def _storage(tensor: Tensor) -> int:
+    storage: Any = tensor.untyped_storage()
+    return int(storage._cdata)
 
 
 def _materialize(model: nn.Module) -> None:
