@@ -25,10 +25,10 @@ from atwu.data.schema import Example, Span
 ROWS: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("rows_by_eye.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-EXTRA = {"cancel", "carries", "court", "Daniel", "disease", "fine", "Moss", "registered", "version", "zero"}
+EXTRA = {"cancel", "carries", "court", "Daniel", "died", "disease", "fine", "Moss", "registered", "version", "zero"}
 """Words that the rules mark beside the fact."""
-MISSED = {"hermana", "renter"}
-"""Words of the fact that they do not mark, because the question has one of the same stem: "hermanos", "rental"."""
+MISSED = {"Court", "hermana", "renter"}
+"""Words of the fact that they do not mark, because the question has them or one of the same stem: "hermanos", "rental"."""
 OTHER_PART = {
     "What happened to Irene Wolff in 1988?": "lost",
     "How did Team Falkirk lose the final?": "conceded",
@@ -39,18 +39,18 @@ OTHER_PART = {
     "Which vaccine did Baby Eliza react to?": "hives",
     "Was isst Onkel Heinz zum Frühstück?": "Morgen",
     "What are the opening hours of the Bexley archive?": "Tuesday",
-    "Who inherits the Thorne estate?": "Devon",
     "What job did Perpetua Nnamdi turn down?": "post",
     "Quelle maladie a emporté le père de Lucie Bonnet ?": "mort",
-    "黄勇去年去哪里旅游了？": "妻子",
     "Quem ensinou a Beatriz Rocha a nadar?": "Coimbra",
+    "Why did the choir in Saltash break up?": "money",
+    "What happens if `quota.check()` fails?": "upload",
+    "What did the auction of the Hartley estate bring in?": "piano",
+    "What does the `ttl` field in Merlin control?": "long",
     "How does Coach Barrett punish lateness?": "late",
     "What is the cancellation fee at Pinewood Lodge?": "48 hours",
     "Who is liable for damage under the Crowe rental agreement?": "2,000 francs",
 }
 """Question -> the part that is taken as asked, if it is not the one marked."""
-OTHER_SUBJECT = {"damage", "empty", "motion", "rehearsal"}
-"""Subjects of reversed questions that are not the one marked."""
 
 
 def example(record: dict[str, Any]) -> Example:
@@ -106,7 +106,7 @@ def test_the_reversed_question_asks_for_the_subject(record: dict[str, Any]) -> N
     fact = asked_fact(row)
     assert fact is not None
     subject = find_subject(row, fact)
-    assert subject is None or subject.text in {*record["about"], *OTHER_SUBJECT}
+    assert subject is None or subject.text in record["about"]
 
 
 @pytest.mark.parametrize(
