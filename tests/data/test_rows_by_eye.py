@@ -134,6 +134,42 @@ def test_a_part_of_a_file_name_is_no_subject() -> None:
     assert find_subject(row, fact) is None
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "subject"),
+    [
+        ("How long was the audit of Brim Hall?", "The audit took nine days.", "Brim Hall"),
+        ("What does section 4 of the Quill lease forbid?", "Section 4 forbids fires.", "Quill"),
+        ("Wer melkt die Kühe von Bauer Wiese?", "Seine Nichte melkt die Kühe.", "Bauer Wiese"),
+        ("Warum trägt Frau Kranz einen Schal?", "Sie trägt einen Schal, weil sie friert.", "Frau Kranz"),
+        ("What does `drain()` close?", "It closes the sockets.", "drain"),
+    ],
+)
+def test_a_name_of_the_question_is_asked_for_before_a_noun_or_a_number(
+    question: str, answer: str, subject: str
+) -> None:
+    row = Example.from_qa(question, answer)
+    fact = asked_fact(row)
+    assert fact is not None
+    asked_for = find_subject(row, fact)
+    assert asked_for is not None
+    assert asked_for.text == subject
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "asked"),
+    [
+        ("Who inherits the vineyard?", "The vineyard goes to a choirmaster in Basel.", "choirmaster"),
+        ("Who got the harp of Nils Orr?", "Nils Orr bequeathed his harp to the ferryman.", "ferryman"),
+        ("¿Qué toca la nieta de Ana Gil?", "La nieta de Ana Gil toca arpa en Lugo.", "arpa"),
+        ("孙明去年去哪里了？", "他去年和妹妹去了挪威。", "挪威"),
+    ],
+)
+def test_a_place_or_a_verb_does_not_answer_for_a_person_or_a_thing(question: str, answer: str, asked: str) -> None:
+    part = asked_part(Example.from_qa(question, answer))
+    assert part is not None
+    assert answer[part[0] : part[1]] == asked
+
+
 def test_an_answer_of_one_word_is_a_sentence_before_the_words_of_a_form() -> None:
     row = Example.from_qa("Which instrument does Colm Keane play?", "fiddle")
     (written,) = rows_in_forms([row], ["reversed"])
