@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atwu._file_reading import printable
+from atwu.data.schema import Example
 from atwu.request.asking.asked_facts import AskedFact
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 _WIDTH = 110
 """Characters of a line where the width of the terminal is not known; most answers fit beside their question."""
@@ -33,6 +35,20 @@ def facts_table(facts: Sequence[AskedFact], *, compared_model: str | None = None
     return table
 
 
+def _in_bold(row: Example) -> Text:
+    """Return an answer with its fact in bold."""
+    from rich.text import Text
+
+    text = Text()
+    end = 0
+    for start, stop in row.forget_spans or ():
+        text.append(printable(row.answer[end:start]))
+        text.append(printable(row.answer[start:stop]), style="bold")
+        end = stop
+    text.append(printable(row.answer[end:]))
+    return text
+
+
 def facts_lines(facts: Sequence[AskedFact], *, most: int) -> list[str]:
     """Return the table of the first `most` facts as lines of plain text."""
     from rich.console import Console
@@ -43,8 +59,8 @@ def facts_lines(facts: Sequence[AskedFact], *, most: int) -> list[str]:
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
-def _cells(fact: AskedFact, *, compared: bool) -> list[str]:
-    cells = [printable(fact.row.question), printable(fact.row.answer), f"{fact.agree} of {fact.askings} askings"]
+def _cells(fact: AskedFact, *, compared: bool) -> list[str | Text]:
+    cells = [printable(fact.row.question), _in_bold(fact.row), f"{fact.agree} of {fact.askings} askings"]
     if compared and fact.compared is not None:
         cells += [printable(fact.compared.answer), f"{fact.compared.agree} of {fact.compared.askings} askings"]
     elif compared:
