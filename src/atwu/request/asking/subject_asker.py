@@ -25,7 +25,7 @@ ANSWER_TOKENS = 24
 COMPLETION_TOKENS = 16
 """Tokens with which a sentence is completed: what completes "The capital of Egypt is" stands at its beginning."""
 FIRST_WAYS = 2
-"""Ways beside the question itself that are asked first, at least: where no two of three answers agree, hardly a fact is known."""
+"""Further ways that are asked first, at least: where no two of three answers agree, hardly a fact is known."""
 TEMPERATURES = (0.4, 0.7)
 """Temperatures at which a question is asked again: what a model knows survives both. At 1.0 a model of 135M parameters answers
 one question in two beside the point, whether it knows the answer or not."""
