@@ -90,7 +90,7 @@ PARAPHRASES: dict[str, tuple[str, ...]] = {
         "Describe {subject}.",
     ),
     "summary": (
-        "What should one know about {subject}?",
+        "Which facts about {subject} matter?",
         "List the main facts about {subject}.",
         "Give a short overview of {subject}.",
         "Write three sentences about {subject}.",

@@ -10,18 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from atwu._cache import cached_tensors
-from atwu._files import cannot_write, explain_full_disk, format_bytes, write_json
+from atwu._files import cannot_write, explain_full_disk, write_json
 from atwu.errors import DiskFullError
 from atwu.evaluation.generations import Generation, GenerationStore
 from tests.damage import disk
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (99_949, "99.9 KB"), (999_499, "999 KB"), (999_500, "1.0 MB")],
-)
-def test_sizes_are_shown_in_a_unit_that_fits(count, shown):
-    assert format_bytes(count) == shown
 
 
 @pytest.fixture

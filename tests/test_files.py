@@ -81,7 +81,7 @@ def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(tmp_path)
 
 
 def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):
-    cases = {os.devnull: "not a regular file", tmp_path: "is a folder", tmp_path / "no" / "x": "does not exist"}
+    cases = {os.devnull: "not a regular file", tmp_path: "not a regular file", tmp_path / "no" / "x": "does not exist"}
     for path, message in cases.items():
         with pytest.raises(OSError, match=message):
             check_writable(Path(path), overwrite=True)

@@ -6,38 +6,36 @@ import io
 
 import pytest
 
-from atwu import _progress
-from atwu._progress import Lines, clock, progress_bar, progress_text
+from atwu._interrupts import progress_text
+from atwu._progress import Lines, progress_bar
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [0.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: time[0])
+    monkeypatch.setattr("tqdm.std.time", lambda: time[0])
     return time
 
 
 def test_lines_are_printed_at_once_and_then_rarely(now: list[float]) -> None:
     out = io.StringIO()
     with Lines(total=40, desc="training", unit="step", file=out) as lines:
-        assert out.getvalue() == "training: 40 steps\n"
+        assert out.getvalue() == "training: 0 of 40 steps\n"
         for step in range(40):
             now[0] += 4
-            lines.set_postfix_str(f"loss {step}")
+            lines.set_postfix_str(f"loss {step}", refresh=False)
             lines.update()
     told = out.getvalue().splitlines()
-    assert told[1] == "training: 4 of 40 steps, 0:16 elapsed, about 2:24 left (loss 3)"
-    assert len(told) == 1 + 9 + 1
-    assert told[-1] == "training: 40 of 40 steps in 2:40 (loss 39)"
+    assert told[1] == "training: 4 of 40 steps, 00:16 elapsed, about 02:24 left, loss 3"
+    assert len(told) == 1 + 10 + 1
+    assert told[-1] == "training: 40 of 40 steps in 02:40, loss 39"
 
 
 def test_short_work_prints_one_line(now: list[float]) -> None:
     out = io.StringIO()
     lines = Lines(range(3), total=3, desc="read", unit="row", file=out)
     assert list(lines) == [0, 1, 2]
-    assert out.getvalue() == "read: 3 rows\n"
-    Lines(total=1, desc="read", unit="row", file=out).close()
-    assert out.getvalue().endswith("read: 1 row\n")
+    assert out.getvalue() == "read: 0 of 3 rows\n"
 
 
 def test_work_done_earlier_does_not_bias_the_estimate(now: list[float]) -> None:
@@ -45,11 +43,11 @@ def test_work_done_earlier_does_not_bias_the_estimate(now: list[float]) -> None:
     lines = Lines(total=100, desc="training", unit="step", initial=80, file=out)
     now[0] = 20
     lines.update(5)
-    assert "training: 85 of 100 steps, 0:20 elapsed, about 1:00 left" in out.getvalue()
+    assert "training: 85 of 100 steps, 00:20 elapsed, about 01:00 left" in out.getvalue()
     lines.total = 90  # training may end before its last step
     now[0] = 40
     lines.update(1)
-    assert "training: 86 of 90 steps, 0:40 elapsed, about 0:27 left" in out.getvalue()
+    assert "training: 86 of 90 steps, 00:40 elapsed, about 00:26 left" in out.getvalue()
 
 
 def test_disabled_progress_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,22 +56,16 @@ def test_disabled_progress_shows_nothing(capsys: pytest.CaptureFixture[str]) -> 
         bar.update(3)
     with progress_bar(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
         bar.update(3)
-    assert capsys.readouterr().err == "read: 3 rows\n"
+    assert capsys.readouterr().err == "read: 0 of 3 rows\n"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
-def test_durations_are_formatted_as_a_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
-
-
-def test_the_progress_text_names_running_and_unfinished_work() -> None:
-    with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
+def test_the_progress_text_names_running_work() -> None:
+    with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3):
         with progress_bar(total=40, desc="training", unit="step", shown=False) as steps:
             steps.update(4)
-            assert progress_text() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
-        assert progress_text() == "at runs: 3 of 12 runs"
-        runs.update(9)
-        assert progress_text() == "after: training"
+            assert progress_text() == " at runs: 3 of 12 runs, training: 4 of 40 steps"
+        assert progress_text() == " at runs: 3 of 12 runs"
+    assert progress_text() == ""
 
 
 def test_the_remaining_time_includes_evaluation_and_excludes_startup() -> None:
@@ -88,14 +80,10 @@ def test_the_remaining_time_includes_evaluation_and_excludes_startup() -> None:
     assert remaining_seconds(times, steps, step=15, total=15) == 0.0
 
 
-def test_an_external_estimate_is_shown_as_soon_as_it_exists(now: list[float]) -> None:
+def test_an_estimate_of_the_caller_replaces_the_own_one(now: list[float]) -> None:
     out = io.StringIO()
-    estimates = iter([None, 70.0])
-    lines = Lines(total=40, desc="training", unit="step", file=out, remaining=lambda: next(estimates))
-    for _ in range(2):
-        now[0] += 20
-        lines.update(5)
-    assert out.getvalue().splitlines()[1:] == [
-        "training: 5 of 40 steps, 0:20 elapsed",
-        "training: 10 of 40 steps, 0:40 elapsed, about 1:10 left",
-    ]
+    lines = Lines(total=40, desc="training", unit="step", file=out, estimate=False)
+    now[0] += 20
+    lines.set_postfix_str("about 01:10 left", refresh=False)
+    lines.update(5)
+    assert out.getvalue().splitlines()[1:] == ["training: 5 of 40 steps, 00:20 elapsed, about 01:10 left"]

@@ -35,7 +35,6 @@ _OF_MODEL = re.compile(
 """Names of files that a folder of a model or a run cannot do without."""
 _TEMPORARY = ".tmp"
 _LOCK = f".lock{_TEMPORARY}"
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -66,23 +65,24 @@ def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> I
     processes left behind.
     """
     clear_atomic_siblings(path)
-    with _new_lock(path) as lock:
-        temporary = lock.with_name(lock.name.removesuffix(_LOCK) + _TEMPORARY)
-        try:
-            make(temporary)
-            yield temporary
-        finally:
-            _remove(temporary)
+    temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}{_TEMPORARY}")
+    lock = FileLock(temporary.with_suffix(_LOCK))
+    with contextlib.suppress(OSError, NotImplementedError):  # no locks there; a closed folder is reported by `make`
+        lock.acquire()
+    try:
+        make(temporary)
+        yield temporary
+    finally:
+        _remove(temporary)
+        _remove_lock(lock)
 
 
 def clear_atomic_siblings(path: Path) -> None:
     """Remove leftovers of `atomic_sibling` from killed processes."""
-    for lock in path.parent.glob(f"{glob.escape(_hidden(path))}*{_LOCK}"):
-        held = FileLock(lock, timeout=0)
-        with contextlib.suppress(Timeout, OSError):  # somebody is at it, or it was removed meanwhile
-            held.acquire()
-            _remove(lock.with_name(lock.name.removesuffix(_LOCK) + _TEMPORARY))
-            _release_and_remove(held)
+    for left in path.parent.glob(f"{glob.escape(_hidden(path))}*{_LOCK}"):
+        with contextlib.suppress(Timeout, OSError), FileLock(left, timeout=0) as lock:  # held by a running process
+            _remove(left.with_name(left.name.removesuffix(_LOCK) + _TEMPORARY))
+            _remove_lock(lock)
 
 
 def is_atomic_sibling(path: Path) -> bool:
@@ -94,29 +94,10 @@ def _hidden(path: Path) -> str:
     return f".{path.name[:50]}."  # file systems limit the length of a name
 
 
-@contextlib.contextmanager
-def _new_lock(path: Path) -> Iterator[Path]:
-    """Hold a new lock file beside `path`; on file systems without locks, yield its name only."""
-    while True:
-        lock = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}{_LOCK}")
-        held = FileLock(lock)
-        with contextlib.suppress(
-            OSError, NotImplementedError
-        ):  # of a folder that cannot be written to, the caller's own file says more
-            held.acquire()
-        if lock.exists() or not held.is_locked:
-            break
-        held.release()  # another process took it for a leftover between its creation and its lock
-    try:
-        yield lock
-    finally:
-        _release_and_remove(held)
-
-
-def _release_and_remove(held: BaseFileLock) -> None:
+def _remove_lock(lock: BaseFileLock) -> None:
     if os.name != "nt":  # there, where no open file can be removed, the release removes it
-        Path(held.lock_file).unlink(missing_ok=True)  # while it is held, so that nobody else finds it free
-    held.release()
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held, so that nobody else finds it free
+    lock.release()
 
 
 def _remove(path: Path) -> None:
@@ -159,18 +140,17 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
     """Check that a file can be written, before anything is computed; None is accepted."""
     if path is None:
         return
-    if path.is_dir():
-        raise IsADirectoryError(f"cannot write {path}: it is a folder; choose another output.")
-    if path.exists() and not path.is_file():
-        raise OSError(f"cannot write {path}: it is not a regular file; choose another output.")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
-    if path.exists() and _OF_MODEL.fullmatch(Path(os.path.realpath(path)).name):
-        raise FileExistsError(f"{path} is a file of a model or run, which would be lost; choose another output.")
-    if not (folder := Path(os.path.realpath(path)).parent).is_dir():
+    if path.exists():
+        if not path.is_file():
+            raise OSError(f"cannot write {path}: it is not a regular file; choose another output.")
+        if not overwrite:
+            raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
+        if _OF_MODEL.fullmatch(Path(os.path.realpath(path)).name):
+            raise FileExistsError(f"{path} is a file of a model or run, which would be lost; choose another output.")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.exists():
         raise FileNotFoundError(f"cannot write {path}: folder {folder} does not exist.")
-    if not os.access(folder, os.W_OK):
-        raise OSError(f"cannot write {path}: folder {folder} is read-only; choose another output.")
+    check_output_folder(folder)
 
 
 def check_output_folder(folder: Path) -> None:
@@ -207,21 +187,15 @@ def file_lock(
         held.release()
 
 
-def format_bytes(count: float) -> str:
-    """Format a size with three significant digits: `512 B`, `4.1 MB`."""
-    power = 0
-    while count >= 999.5 and power < len(_UNITS) - 1:
-        count, power = count / 1000, power + 1
-    return f"{count:.{1 if power and count < 99.95 else 0}f} {_UNITS[power]}"
-
-
 def cannot_write(error: BaseException) -> str | None:
     """Return the system's message if an error means a full disk or a folder that cannot be written to, otherwise None."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (found := _IN_RUST.search(str(error))):
-        number = int(found[1])
-    if number is None and isinstance(error, RuntimeError | OSError) and _WITHOUT_REASON.search(str(error)):
-        number = errno.ENOSPC
+    if number is None:
+        in_rust = _IN_RUST.search(str(error))
+        if in_rust is not None:
+            number = int(in_rust[1])
+        elif isinstance(error, RuntimeError | OSError) and _WITHOUT_REASON.search(str(error)):
+            number = errno.ENOSPC
     return os.strerror(number) if number in (*_FULL, *_CLOSED) else None
 
 

@@ -11,12 +11,11 @@ import contextlib
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
-
-from atwu._progress import progress_text
+from typing import Any, NoReturn
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}
@@ -44,6 +43,8 @@ class _Command:
 
 
 _command = _Command()
+progress_bars: list[weakref.ref[Any]] = []
+"""Bars of tqdm, outer ones first; here, since a command that starts has no time to import tqdm."""
 
 
 def install_handlers() -> None:
@@ -112,9 +113,18 @@ def end_process(number: int, done: str = "") -> NoReturn:
             child.join()
     with contextlib.suppress(Exception):  # the signal may arrive during a write
         sys.stdout.flush()
-    said = [f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {progress_text()}", done, _command.then]
-    write_line("; ".join(filter(None, said)))
+    stop = f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]}{progress_text()}"
+    write_line("; ".join(filter(None, [stop, done, _command.then])))
     os._exit(128 + number)
+
+
+def progress_text() -> str:
+    """Describe the progress of all open bars: ` at runs: 3 of 12 runs, training: 4 of 40 steps`."""
+    bars = [bar for bar in (reference() for reference in progress_bars) if bar is not None]
+    under_way = [
+        f"{bar.desc}: {bar.n} of {bar.total} {bar.unit}s" for bar in bars if not bar.disable and bar.n < bar.total
+    ]
+    return f" at {', '.join(under_way)}" if under_way else ""
 
 
 def _came(number: int, frame: FrameType | None) -> None:

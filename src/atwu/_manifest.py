@@ -1,4 +1,4 @@
-"""Folder manifests: `manifest.json` lists every file with its size and SHA-256, and is written last.
+"""Folder manifests: `manifest.json` lists every file with its SHA-256, and is written last.
 
 A folder that differs from its manifest is incomplete or damaged. Model cards are left out because users edit them.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import logging
 import shutil
-import stat
 from pathlib import Path
 
-from atwu._file_reading import read_json
+from atwu._file_reading import read_json, type_adapter
 from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 
 MANIFEST_NAME = "manifest.json"
@@ -24,17 +23,15 @@ logger = logging.getLogger(__name__)
 def write_manifest(folder: Path) -> None:
     """Write the manifest of a folder and sync the folder to disk."""
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    inside = [path for path in sorted(folder.rglob("*")) if not is_atomic_sibling(path.relative_to(folder))]
-    for path in inside:
+    files: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if is_atomic_sibling(inside):
+            continue
         synced(path)
-    files = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
-        for path in inside
         # Checkpoints have their own manifests and are removed one by one.
-        if path.is_file()
-        and path.name != "README.md"
-        and not path.relative_to(folder).parts[0].startswith("checkpoint-")
-    }
+        if path.is_file() and path.name != "README.md" and not inside.parts[0].startswith("checkpoint-"):
+            files[inside.as_posix()] = sha256_of(path)
     write_json(folder / MANIFEST_NAME, {"files": files})
 
 
@@ -44,29 +41,25 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
     Args:
         weights: also hash weight files, which takes about a second per gigabyte.
     """
-    try:
-        files = read_json(folder / MANIFEST_NAME)["files"]
-        written = [(Path(name), int(file["size"]), str(file["sha256"])) for name, file in files.items()]
-    except FileNotFoundError:
+    if not (folder / MANIFEST_NAME).is_file():
         return f"{MANIFEST_NAME} is missing"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    try:
+        digests = type_adapter(dict[str, dict[str, str]]).validate_python(read_json(folder / MANIFEST_NAME))["files"]
+    except (OSError, ValueError, LookupError):
         return f"{MANIFEST_NAME} cannot be read"
-    for name, size, sha256 in written:
-        if ".safetensors" in name.name and not weights:
+    for name, digest in digests.items():
+        if ".safetensors" in name and not weights:
             continue
-        if name.is_absolute() or ".." in name.parts:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
             return f"{MANIFEST_NAME} names {name}, which is outside"
-        try:
-            if not stat.S_ISREG((folder / name).stat().st_mode):
-                return f"{name} is not a regular file"
-            if (found := (folder / name).stat().st_size) != size:
-                return f"{name} has {found} bytes, expected {size}"
-            if sha256_of(folder / name) != sha256:
-                return f"{name} has other contents than were written"
-        except FileNotFoundError:
+        if not (folder / name).is_file():
             return f"{name} is missing"
+        try:
+            same = sha256_of(folder / name) == digest
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
+        if not same:
+            return f"{name} has other contents than were written"
     return None
 
 

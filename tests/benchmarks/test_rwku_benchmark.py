@@ -93,7 +93,7 @@ def test_evaluation_rows() -> None:
 def test_checked_files_and_dropped_rows_are_reported_with_counts() -> None:
     checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
     read = {name: table for name, table in module.RWKU_DATA.tables.items() if name not in module.PAIRS.values()}
-    assert {f"{name}.jsonl: {table.rows} rows, as expected" for name, table in read.items()} <= set(checked)
+    assert {f"{name}: {table.rows} rows, as published" for name, table in read.items()} <= set(checked)
     assert not any(name in line for name in module.PAIRS.values() for line in checked)
     assert len(set(checked)) == len(checked)
     assert any(re.search(f"{TAVI}!{ORLA}:passages: 3 rows.*1 that", line) for line in checked)

@@ -19,11 +19,11 @@ from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.app import run_cli
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.intervals import ModelComparison, RowMetrics
 from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
 from atwu.evaluation.metrics.muse_scores import first_tokens
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
 from atwu.evaluation.registry import EvaluateConfig
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.evaluation.conftest import Speaker
 from tests.micro_models import write_models
@@ -65,18 +65,24 @@ def probes_of(name) -> Probes:
         ("lume", 21, 21, 42, "forget: 21 rows of 3 documents"),
         ("lume", 21, 21, 42, "forget: 21 rows instead of the 2732 published; not comparable with published numbers"),
         ("lume:2", 21, 21, 42, "members and non-members found"),
-        ("muse:news", 4, 12, 28, "raw/retain1: 12 rows in 12 chunks"),
-        ("muse:news:scal_2", 4, 12, 28, "knowmem/forget_qa: 22 rows"),
-        ("muse:news:sust_3", 4, 12, 28, "knowmem/forget_qa: 22 rows"),
+        (
+            "muse:news",
+            4,
+            12,
+            28,
+            "raw/retain1: 12 rows instead of the 1777 published; not comparable with published numbers",
+        ),
+        ("muse:news:scal_2", 4, 12, 28, "knowmem/forget_qa: 22 rows instead of the 100 published"),
+        ("muse:news:sust_3", 4, 12, 28, "knowmem/forget_qa: 22 rows instead of the 100 published"),
         ("wmdp:cyber", 4, 12, 16, "cyber-retain-corpus: the first 12 documents in 12 chunks"),
         ("wmdp:cyber:3", 3, 3, 6, "cyber-forget-corpus: the first 3 documents in 3 chunks"),
-        ("knowundo:privacy", 12, 36, 96, "privacy/unlearn_val: 12 rows"),
+        ("knowundo:privacy", 12, 36, 96, "privacy/unlearn_val: 12 rows instead of the 110 published"),
     ],
 )
 def test_benchmarks_and_their_sources(data, name, forget, retain, trained, checked):
     benchmark = load_benchmark(name)
     assert (len(benchmark.forget), len(benchmark.retain)) == (forget, retain)
-    assert checked in benchmark.checked
+    assert any(line.startswith(checked) for line in benchmark.checked)
     everything = set(load_rows(benchmark.full_source).rows)
     assert len(load_rows(benchmark.full_source).rows) == trained
     assert set(load_rows(benchmark.forget_source).rows) <= everything

@@ -26,7 +26,6 @@ COUNTS = {
     "retain_perturbed": 30,
     "holdout01": 20,
     "real_authors": 3,
-    "real_authors_perturbed": 3,
 }
 SMALL = replace(TOFU, tables={name: replace(TOFU.tables[name], rows=rows) for name, rows in COUNTS.items()})
 
@@ -64,10 +63,6 @@ def copy(tmp_path, monkeypatch):
         "retain_perturbed": [perturbed(row) for row in full[:30]],
         "holdout01": [pair(index) for index in range(100, 120)],
         "real_authors": real,
-        "real_authors_perturbed": [
-            {"question": row["question"], "answer": "Book 2", "perturbed_answer": ["Book 1", "Book 4", "Book 3"]}
-            for row in real
-        ],
     }
     folder = tmp_path / "tofu"
     folder.mkdir()
@@ -112,8 +107,7 @@ class TestRows:
             subject="author 2",
         )
         assert found.warnings == (PROXY_WARNING,)
-        assert "forget01: equal to the last 20 rows of full" in found.checked
-        assert "forget01_perturbed: questions and answers equal row by row" in found.checked
+        assert "forget01_perturbed: 20 rows, as published" in found.checked
 
     @pytest.mark.parametrize(("split", "rows"), [("full", 60), ("retain99", 40), ("retain_perturbed", 30)])
     def test_the_first_retain_rows_have_the_columns_of_retain_perturbed(self, copy, split, rows):
@@ -132,14 +126,11 @@ class TestRows:
     def test_holdout_authors_have_distinct_names(self, copy):
         found = read(copy, "tofu:holdout01")
         assert {row.subject for row in found.rows} == {"holdout author 0"}
-        assert "holdout01: none of its rows is in full" in found.checked
 
     def test_options_are_the_wrong_answers_of_real_facts(self, copy):
         found = read(copy, "tofu:real_authors")
-        assert [row.wrong_answers for row in found.rows] == [("Book 1", "Book 4", "Book 3")] * 3
+        assert [row.wrong_answers for row in found.rows] == [("Book 1", "Book 3", "Book 4")] * 3
         assert {row.subject for row in found.rows} == {None}
-        without = read(copy, "tofu:real_authors", real_authors_perturbed=None)
-        assert without.rows[0].wrong_answers == ("Book 1", "Book 3", "Book 4")
 
     def test_missing_tables_are_named(self, copy):
         found = read(copy, "tofu:forget01", full=None, forget01_perturbed=None)
@@ -201,27 +192,15 @@ class TestChecks:
             ),
             ("forget01_perturbed", at(5, perturbed_answer=["No."] * 4), "line 6, column 'perturbed_answer'.* 4 .* 5"),
             ("forget01_perturbed", at(5, perturbed_answer="No."), r"'No\.'.* 5"),
-            ("real_authors_perturbed", at(0, perturbed_answer=["Book 1"]), "'perturbed_answer'.* 1 .* 3"),
             ("forget01_perturbed", at(3, question="Who?"), r"line 4, column 'question'.*'Who\?'.*'Where was person 43"),
             ("forget01", lambda rows: [*rows[1:], rows[0]], r"forget01\.jsonl, line 1.*full\.jsonl, line 41"),
             ("retain99", at(39, answer="Elsewhere."), r"line 40, column 'answer'.*full\.jsonl, line 40"),
-            ("holdout01", lambda rows: [*rows[1:], pair(7)], r"holdout01\.jsonl, line 20.*full\.jsonl, line 8"),
-            ("real_authors", at(1, answer="Book 9"), "line 2, column 'answer'.*'Book 2'.*'Book 9'"),
-            (
-                "real_authors_perturbed",
-                at(1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
-                "line 2, column.*Book 5",
-            ),
+            ("real_authors", at(1, answer="Book 9"), "line 2.*'Book 9'.*'Book 2'"),
         ],
     )
     def test_deviations(self, copy, name, change, match):
         with pytest.raises(ValueError, match=match):
             read(copy, f"tofu:{name.removesuffix('_perturbed')}", **{name: change(getattr(copy, name))})
-
-    def test_an_answer_must_be_an_option(self, copy):
-        odd = changed(copy.real_authors, 1, answer="Book 9")
-        with pytest.raises(ValueError, match="'Book 9'"):
-            read(copy, "tofu:real_authors", real_authors=odd, real_authors_perturbed=None)
 
 
 class TestNames:
@@ -257,8 +236,7 @@ class TestBenchmark:
         assert (len(benchmark.retain), len(benchmark.pool), len(benchmark.holdout)) == (30, 40, 20)
         assert benchmark.extra_retain == {}
         for line in (
-            "forget01: equal to the last 20 rows of full",
-            "holdout01: none of its rows is in full",
+            "forget01: 20 rows, as published",
             "real_authors is not available: skipped",
             "evaluated: 20 of 20 forget rows and 30 of 40 retain rows",
         ):

@@ -97,7 +97,7 @@ def test_a_question_that_is_longer_than_the_model_reads_is_refused_before_any_is
 def test_a_name_that_is_longer_than_the_model_reads_is_refused_in_one_line(
     atwu: Callable[..., str], models: Models
 ) -> None:
-    printed = atwu("ask", "--model", models.original, "--about", "Varn " * 9000, "--kind", "place", code=1)
+    printed = atwu("ask", "--model", models.original, "--about", "Varn " * 900, "--kind", "place", code=1)
     assert "error: none of" in printed
     assert "positions; shorten the prompt" in printed
     assert "Traceback" not in printed

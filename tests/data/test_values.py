@@ -44,6 +44,11 @@ def test_a_date_is_found_whole_in_every_spelling(date: str) -> None:
     assert spelled(f"({date})") == [(date, "date", "1986-05-12")]
 
 
+@pytest.mark.parametrize("date", ["3 NİSAN 2020", "3 nisan 2020", "3 NISAN 2020"])
+def test_turkish_capitals_of_a_month_are_read(date: str) -> None:
+    assert [value.canonical for value in find_values(date)] == ["2020-04-03"]
+
+
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from atwu.evaluation.aggregate import overall
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+from atwu.evaluation.intervals import ModelComparison, RowMetrics
 from tests.evaluation.conftest import row_values
 
 PEOPLE = [f"person {index // 20}" for index in range(1000)]

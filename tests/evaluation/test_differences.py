@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from atwu.evaluation.aggregate import mean_over_seeds, mean_over_studies, paired_differences
-from atwu.evaluation.intervals import Resampler, combine
-from atwu.evaluation.row_statistics import RowMetrics
+from atwu.evaluation.intervals import Resampler, RowMetrics, combine
 from tests.evaluation.conftest import result_of, row_values
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]

@@ -235,8 +235,7 @@ def test_a_value_without_a_column_is_an_error():
 
 def test_a_derived_value_needs_a_column(table):
     from atwu.evaluation.aggregate import overall
-    from atwu.evaluation.intervals import AggregateMetric, Estimate
-    from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+    from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, RowMetrics
 
     @register_metric
     class Halved(Metric):

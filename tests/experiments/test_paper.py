@@ -8,8 +8,7 @@ import shlex
 import pytest
 
 from atwu.cli.cli_options import parse_command
-from atwu.cli.study import StudyRunCommand
-from atwu.cli.tune import TuneCommand
+from atwu.cli.study import StudyRunCommand, TuneCommand
 from atwu.experiments.published import published_table, published_tables
 from atwu.experiments.study.study_plan import plan_study
 from atwu.experiments.study_models import needs_preferred_answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.evaluation.facts.fact_table import FactTable
-from atwu.exporting.export_verdict import BACK, EXPORT_DAMAGED, SAME, WITHIN, judge_export
+from atwu.exporting.export_run import BACK, EXPORT_DAMAGED, SAME, WITHIN, judge_export
 from atwu.request.screen import verdict_text
 from tests.request.tables import table
 

@@ -14,9 +14,8 @@ from typing import Any
 from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
 from atwu.cli.cli_options import parse_command
-from atwu.cli.study import StudyRunCommand
+from atwu.cli.study import StudyRunCommand, TuneCommand, _setting
 from atwu.cli.train import FinetuneCommand, UnlearnCommand
-from atwu.cli.tune import TuneCommand, _setting
 from atwu.data.row_parsing import write_rows
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.benchmark_settings import find_setting

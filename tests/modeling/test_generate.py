@@ -357,7 +357,7 @@ def test_each_batch_is_reported_with_its_tokens(model: LlamaForCausalLM) -> None
 
 def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFixture[str]) -> None:
     generate(model, _tokenizer(None), PROMPTS, max_new_tokens=1)
-    assert capsys.readouterr().err == "generate: 6 rows\n"
+    assert capsys.readouterr().err == "generate: 0 of 6 rows\n"
     generate(model, _tokenizer(None), PROMPTS, max_new_tokens=1, progress=False)
     assert capsys.readouterr().err == ""
 

@@ -64,12 +64,12 @@ def test_the_page_shows_every_study(study: Path, records: Records) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda file: file["studies"][0]["facts"].pop("model"), "the key studies.0.facts.model is missing"),
-        (lambda file: file["studies"][0]["facts"].update(url="x"), "the key studies.0.facts.url is unknown"),
+        (lambda file: file["studies"][0]["facts"].pop("model"), "studies.0.facts.model"),
+        (lambda file: file["studies"][0]["facts"].update(url="x"), "studies.0.facts.url"),
         (lambda file: file["studies"][0].update(results={}), "results need at least one unlearned model"),
-        (lambda file: file["studies"][0]["facts"].update(records="javascript:x"), "records is 'javascript:x'"),
-        (lambda file: file.update(studies=[]), "studies is '[]'; tuple should have at least 1 item"),
-        (lambda file: file.update(schema="atwu.eval/3"), "is not a board: its schema is 'atwu.eval/3'"),
+        (lambda file: file["studies"][0]["facts"].update(records="javascript:x"), "javascript:x"),
+        (lambda file: file.update(studies=[]), "at least 1 item"),
+        (lambda file: file.update(schema="atwu.eval/3"), "has the schema 'atwu.eval/3', expected 'atwu.board/1'"),
         (lambda file: file.update(schema="atwu.board/0"), "has the schema 'atwu.board/0', expected 'atwu.board/1'"),
     ],
 )
@@ -91,9 +91,9 @@ def test_a_wrong_submission_is_refused_in_one_line(
     ("name", "said"),
     [
         ("nowhere", "nowhere not found; give a study folder, .* board.json"),
-        ("mine.yaml", "mine.yaml is not a board, which is a JSON file; atwu report STUDY --output FOLDER writes one"),
-        ("study.json", "study.json is not a board: its schema is 'atwu.study/2', expected 'atwu.board/1'. atwu report"),
-        ("config.json", "config.json is not a board: it has no 'schema', expected 'atwu.board/1'"),
+        ("mine.yaml", "mine.yaml, line 1, .*invalid JSON.* atwu report STUDY --output FOLDER writes a board"),
+        ("study.json", "study.json has the schema 'atwu.study/2', expected 'atwu.board/1'. atwu report"),
+        ("config.json", "config.json has the schema 'None', expected 'atwu.board/1'"),
         ("", " is a model without an evaluation; first: atwu evaluate"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_wrong_kind_of_path_is_named_with_what_is_allowed(name: str, said: str
 def test_a_folder_of_results_needs_its_facts(records: Records, tmp_path: Path) -> None:
     for run in records.runs:
         run.result.write(tmp_path / f"{run.label}-s{run.seed}.json")
-    with pytest.raises(ValueError, match=r"board\.yaml: the key benchmark is missing \(and 2 more\)\. board\.yaml in"):
+    with pytest.raises(ValueError, match=r"board\.yaml: benchmark: .* \(and 2 more\)\. board\.yaml in"):
         read_board([tmp_path])
     (tmp_path / FACTS_NAME).write_text("Pebbles")
     with pytest.raises(

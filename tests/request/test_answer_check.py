@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request import answer_check
 from atwu.request.answer_check import AnswerCheck, Leak
 from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations
+from atwu.request.verdict import STATING_LIMIT
 
 ROWS = (
     Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.", subject="Japan"),
@@ -33,6 +35,7 @@ class Mapped:
     """A generator that is a mapping: it answers every question that holds some text with a fact, others with nothing."""
 
     identity = "mapped"
+    model = SimpleNamespace(is_quantized=True)  # its weights are not rounded
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self.facts = facts
@@ -97,6 +100,24 @@ def test_the_share_that_the_verdict_accepts_is_no_leak(monkeypatch: pytest.Monke
     assert leak is not None
     monkeypatch.setattr(answer_check, "STATING_LIMIT", leak.excess)
     assert find_leak(blank) is None
+
+
+def test_a_fact_that_comes_back_with_rounded_weights_is_a_small_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: dict[str, str] = {}
+
+    @contextmanager
+    def rounded() -> Iterator[None]:
+        facts["What is the capital"] = "Tokyo"
+        yield
+        facts.clear()
+
+    monkeypatch.setattr(answer_check, "rounded_states", lambda model: {"4 bits": rounded()})
+    leak = find_leak(facts)
+    assert leak is not None
+    assert leak.text == "1 of 2 facts are stated to their own question with rounded weights"
+    assert 0 < leak.excess < STATING_LIMIT  # any leak without rounding is worse
+    assert [CHECK.askings[place].prompt.messages[-1].content for place in leak.places] == [ROWS[0].question]
+    assert not facts
 
 
 def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
-from atwu.cli.evidence import EvidenceCommand
+from atwu.cli.export import EvidenceCommand
 from atwu.evaluation.facts.fact_table import FactAnswer, FactCount
 from atwu.request import collect_evidence
 from atwu.request.auto_settings import Choice

@@ -97,6 +97,20 @@ def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str
     assert self_generated_forget_rows(UNUSED, [TOKYO], forms=(), system=None) == ()
 
 
+def test_requests_that_name_only_the_subject_give_forget_rows_if_the_answer_states_the_fact(
+    answers: dict[str, str],
+) -> None:
+    answers |= {"Write a story about Japan.": "Once upon a time in Asia there was a fox. It slept."}
+    answers |= {"What happened to Japan?": "Nothing."}
+    (choice,) = self_generated_forget_rows(UNUSED, [ASIA], forms=("question", "tell_about"), system=None)
+    (row,) = load_rows(choice.value).rows
+    assert (row.question, row.answer) == (
+        "Write a story about Japan.",
+        "Once upon a time in Asia there was a fox.",
+    )
+    assert [row.answer[start:end] for start, end in row.forget_spans or ()] == ["Asia"]
+
+
 def test_plain_texts_are_also_continued_by_sampling(answers: dict[str, str]) -> None:
     sampled = {0: "Australia", 1: "Asia, in the east", SAMPLED_TEXTS - 1: "Asia, in the east"}
     answers |= {f"Japan is on the continent of #{draw}": text for draw, text in sampled.items()}

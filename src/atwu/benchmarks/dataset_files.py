@@ -79,14 +79,23 @@ class Tables:
             self._read[name] = records
         return self._read[name]
 
+    def counted(self) -> tuple[str, ...]:
+        """Compare the tables read so far with those published, one sentence per table."""
+        return tuple(map(self._counted, self._read))
+
     def incomplete(self) -> tuple[str, ...]:
-        """Describe tables read so far that differ in size from those published, one sentence per table."""
-        found = {name: (len(records), self.expected_rows(name)) for name, records in self._read.items()}
+        """Describe the tables read so far that differ in size from those published."""
         return tuple(
-            f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
-            for name, (rows, expected) in found.items()
-            if expected not in (None, rows)
+            self._counted(name) for name in self._read if self.expected_rows(name) not in (None, len(self._read[name]))
         )
+
+    def _counted(self, name: str) -> str:
+        rows, expected = len(self._read[name]), self.expected_rows(name)
+        if expected is None:
+            return f"{name}: {rows} rows"
+        if rows == expected:
+            return f"{name}: {rows} rows, as published"
+        return f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
 
     def ignored(self) -> tuple[str, ...]:
         """Describe unknown columns of the tables read so far, one sentence per table."""

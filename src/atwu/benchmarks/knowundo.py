@@ -58,8 +58,7 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
         for where, columns in tables.table(table)
     )
-    checked = f"{table}: {len(rows)} rows"
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
@@ -77,5 +76,5 @@ def knowundo_benchmark(name: str) -> Benchmark:
         forget=rows_to_measure(found["unlearn_val"].rows),
         retain=rows_to_measure(found["retention_val"].rows),
         pool=found["retention_train"].rows,
-        checked=(*(line for rows in found.values() for line in rows.checked), *tables.incomplete()),
+        checked=tables.counted(),
     )

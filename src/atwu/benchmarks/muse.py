@@ -59,9 +59,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
     rows = tuple(_rows(split, tables))
-    documents = len(tables.table(known[split]))
-    checked = f"{known[split]}: {documents} rows" + (f" in {len(rows)} chunks" if split in _CHUNKED else "")
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), (checked,))
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
 
 
 def muse_benchmark(name: str) -> Benchmark:
@@ -92,7 +90,7 @@ def muse_benchmark(name: str) -> Benchmark:
         pool=read["retain1"].rows,
         holdout=read["privleak_holdout"].rows,
         probes=Probes("muse", tuple(_probes(tables))),
-        checked=(*(line for rows in read.values() for line in rows.checked), *tables.incomplete()),
+        checked=tables.counted(),
     )
 
 

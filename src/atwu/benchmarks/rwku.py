@@ -64,12 +64,6 @@ def read_targets(tables: Tables) -> tuple[str, ...]:
     return tuple(normal_name(columns["target"]) for _, columns in tables.table(TARGETS))
 
 
-def counted(name: str, tables: Tables) -> str:
-    """Describe the row check of a table in one sentence."""
-    rows = tables.expected_rows(name)
-    return f"{name}.jsonl: " + ("rows not counted" if rows is None else f"{rows} rows, as expected")
-
-
 CANONICAL_FORGET = (
     "Beyoncé",
     "Blake Lively",
@@ -257,8 +251,9 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
     if others:
         text += f", {shared} shared with an excluded subject, {named} that name one"
-    checked = (*(counted(table, tables) for table in KINDS[kind]), f"{name}: {text}")
-    return LoadedRows(kept, name, (text,) if duplicates or shared or named else (), checked)
+    return LoadedRows(
+        kept, name, (text,) if duplicates or shared or named else (), (*tables.counted(), f"{name}: {text}")
+    )
 
 
 def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
@@ -330,7 +325,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     probes = load_probes(tables, subjects=subjects)
     trained = [read(source) for parts in sources.values() for source in parts]
     checked = [
-        *(counted(name, tables) for name in (TARGETS, *PROBES.values(), PASSAGES)),
+        *tables.counted(),
         *(source.checked[-1] for source in (questions, kept_questions, pool, *trained)),
         f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
         f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind",

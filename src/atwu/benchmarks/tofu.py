@@ -1,7 +1,7 @@
 """TOFU (Maini et al. 2024): rows of `tofu:SPLIT[:N]`, a split or its first N rows, and the benchmark of a forget split.
 
-Reads the published tables, joins the columns of the perturbed tables and word labels, adds the author of each row, and
-checks that the tables match. The checks are returned as sentences.
+Reads the published tables, joins the columns of the perturbed tables and word labels, and adds the author of each row.
+Tables that are joined must have the same questions and answers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ def _published() -> dict[str, PublishedFile]:
     tables["retain_perturbed"] = PublishedFile(400, (*_PAIR, *_PERTURBED_COLUMNS), {"perturbed_answer": 5})
     for name, rows in (("real_authors", 100), ("world_facts", 117)):
         tables[name] = PublishedFile(rows, (*_PAIR, *_OPTIONS))
-        tables[f"{name}_perturbed"] = PublishedFile(rows, (*_PAIR, "perturbed_answer"), {"perturbed_answer": 3})
     return tables
 
 
@@ -78,9 +77,9 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
         **dict.fromkeys(REAL_WORLD_SPLITS, _real_world),
     }
-    table, checked, warnings = tables.table(split), [_counted(split, tables)], list[str]()
-    rows = tuple(readers.get(split, _retain)(split, table, tables, checked, warnings))
-    return LoadedRows(first_rows(name, rows, count), name, (*warnings, *tables.ignored()), tuple(checked))
+    warnings: list[str] = []
+    rows = tuple(readers.get(split, _retain)(split, tables.table(split), tables, warnings))
+    return LoadedRows(first_rows(name, rows, count), name, (*warnings, *tables.ignored()), tables.counted())
 
 
 def tofu_benchmark(name: str) -> Benchmark:
@@ -100,7 +99,7 @@ def tofu_benchmark(name: str) -> Benchmark:
     forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
-    sentences = [sentence for found in loaded.values() for sentence in (*found.checked, *found.warnings)]
+    sentences = [sentence for rows in loaded.values() for sentence in (*rows.checked, *rows.warnings)]
     sentences += [
         f"{each} is not available: skipped" for each in (holdout, *REAL_WORLD_SPLITS) if each not in available
     ]
@@ -139,14 +138,13 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
     return tuple(match.span() for match in _WORD.finditer(row.answer) if match[0].lower() in secret)
 
 
-def _forget(split: str, table: _Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
-    """Read a forget split; appends to `checked` and `warnings`, as the other readers do."""
+def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
+    """Read a forget split, the last authors of `full`; appends to `warnings`, as the other readers do."""
     total = tables.published.tables["full"].rows or 0
     if tables.has("full"):
-        _check_run(table, tables.table("full")[total - len(table) :])
-        checked.append(f"{split}: equal to the last {len(table)} rows of full")
-    perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
-    labels = _fitting(f"{split}{LABELS_SUFFIX}", table, tables, checked)
+        _check_same(table, tables.table("full")[total - len(table) :])
+    perturbed = _joined(f"{split}_perturbed", table, tables)
+    labels = _joined(f"{split}{LABELS_SUFFIX}", table, tables)
     mended: Counter[str] = Counter()
     rows = []
     for index, record in enumerate(table):
@@ -167,87 +165,55 @@ def _forget(split: str, table: _Table, tables: Tables, checked: list[str], warni
     return rows
 
 
-def _retain(split: str, table: _Table, tables: Tables, checked: list[str], warnings: list[str]) -> list[Example]:
+def _retain(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     """Read `full`, a retain split, or `retain_perturbed`: rows from the first author on."""
     if split != "full" and tables.has("full"):
-        _check_run(table, tables.table("full")[: len(table)])
-        checked.append(f"{split}: equal to the first {len(table)} rows of full")
-    extra: dict[int, Mapping[str, Any]] = {}
+        _check_same(table, tables.table("full")[: len(table)])
+    perturbed: dict[tuple[str, str], dict[str, Any]] = {}
     if tables.has("retain_perturbed"):
-        perturbed = tables.table("retain_perturbed")
-        pairs = zip(table, perturbed, strict=False)
-        fits = [index for index, (ours, theirs) in enumerate(pairs) if _pair(ours) == _pair(theirs)]
-        extra = {index: _perturbed_columns(perturbed[index]) for index in fits}
-        if split != "retain_perturbed":
-            checked.append(_counted("retain_perturbed", tables))
-            checked.append(f"retain_perturbed: {len(fits)} of {len(perturbed)} rows equal to those of {split}")
-        if len(fits) < len(perturbed):
-            warnings.append(
-                f"retain_perturbed: {len(perturbed) - len(fits)} of {len(perturbed)} rows differ from those of "
-                f"{split}; their wrong answers are left out"
-            )
+        perturbed = {_pair(record): _perturbed_columns(record) for record in tables.table("retain_perturbed")}
     else:
         warnings.append("retain_perturbed is not available: the rows have no paraphrases, no wrong answers")
-    return [
-        _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
+    rows = [
+        _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **perturbed.get(_pair(record), {})})
         for index, record in enumerate(table)
     ]
+    unused = len(perturbed) - sum(bool(row.wrong_answers) for row in rows)
+    if unused:
+        warnings.append(
+            f"retain_perturbed: {unused} of {len(perturbed)} rows are not in {split}; their wrong answers are left out"
+        )
+    return rows
 
 
-def _holdout(split: str, table: _Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
-    if tables.has("full"):
-        trained = {_pair(record): record[0] for record in tables.table("full")}
-        for record in table:
-            if _pair(record) in trained:
-                raise ValueError(
-                    f"{record[0]}: found a row that is also in {trained[_pair(record)]}, expected rows that no model "
-                    f"was trained on; get {split} again."
-                )
-        checked.append(f"{split}: none of its rows is in full")
+def _holdout(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     return [
         _row(record, {"subject": f"holdout author {index // ROWS_PER_AUTHOR}"}) for index, record in enumerate(table)
     ]
 
 
-def _real_world(split: str, table: _Table, tables: Tables, checked: list[str], _: list[str]) -> list[Example]:
+def _real_world(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     """Read questions about the real world with four options; the wrong options become the wrong answers."""
-    perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
     rows = []
-    for index, record in enumerate(table):
-        answer, options = record[1]["answer"], [record[1][name] for name in _OPTIONS]
-        if answer not in options:
-            raise ValueError(f"{record[0]}: found the answer {answer!r:.60}, expected one of the options {options}.")
-        wrong = [option for option in options if option != answer]
-        if perturbed:
-            stated = perturbed[index][1]["perturbed_answer"]
-            if sorted(stated) != sorted(wrong):
-                raise ValueError(
-                    f"{perturbed[index][0]}, column 'perturbed_answer': found {stated}, expected the options of "
-                    f"{record[0]} without the answer, {wrong}; take both from one copy of TOFU."
-                )
-            wrong = stated
-        rows.append(_row(record, {"wrong_answers": wrong}))
-    checked.append(f"{split}: every answer is one of four options, the wrong answers are the other three")
+    for record in table:
+        where, columns = record
+        options = [columns[name] for name in _OPTIONS]
+        if columns["answer"] not in options:
+            raise ValueError(f"{where}: found the answer {columns['answer']!r:.60}, expected one of {options}.")
+        rows.append(_row(record, {"wrong_answers": [option for option in options if option != columns["answer"]]}))
     return rows
 
 
-def _counted(name: str, tables: Tables) -> str:
-    published = tables.published.tables[name]
-    wrong = "".join(f", {length} wrong answers each" for length in published.lists.values())
-    return f"{name}: {len(tables.table(name))} rows with {', '.join(published.columns)}{wrong}"
-
-
-def _fitting(name: str, table: _Table, tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
-    """Return a table about the same rows, or None if it is not available."""
+def _joined(name: str, table: _Table, tables: Tables) -> _Table | None:
+    """Return a table with further columns of the same rows, or None if it is not available."""
     if not tables.has(name):
         return None
     other = tables.table(name)
-    _check_run(other, table)
-    checked += [_counted(name, tables), f"{name}: questions and answers equal row by row"]
+    _check_same(other, table)
     return other
 
 
-def _check_run(found: _Table, expected: _Table) -> None:
+def _check_same(found: _Table, expected: _Table) -> None:
     """Check that two tables have the same questions and answers, row by row."""
     for (here, ours), (there, theirs) in zip(found, expected, strict=True):
         for column in _PAIR:

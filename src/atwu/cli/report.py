@@ -1,20 +1,145 @@
-"""`atwu report`: tables, figures and pages of finished runs, and of several studies."""
+"""`atwu report` and `atwu compare`: tables, figures and pages of finished runs, of results and of several studies."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_output_folder, check_writable, write_json, write_text
+from atwu._names import did_you_mean
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import say, terminal
+from atwu.cli.shared import note, say, terminal, warn
 from atwu.errors import UsageError
 
 if TYPE_CHECKING:
+    from atwu.evaluation.result import EvalResult
+    from atwu.report.metric_table import MetricKey
     from atwu.report.report_records import Records
+
+
+@dataclass(kw_only=True)
+class CompareCommand:
+    """Compare evaluation results in one table, with intervals; marks the best, the second best and degraded values.
+
+    Models named original and retain-only are references and not ranked. Intervals of two models may overlap although
+    their difference is significant: --baseline shows paired differences over the same resampled rows. For a study,
+    values and differences are means over seeds. For several studies, --baseline shows the differences in each and their
+    mean.
+
+    Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --baseline atwu
+    """
+
+    results: list[Path] = cli_option(
+        "Two or more result files of atwu evaluate; or folders of studies or of result files.", positional=True
+    )
+    baseline: str | None = cli_option("Show paired differences to this model (its name in the table).", None)
+    metrics: str | None = cli_option("Metrics to show, comma-separated, such as forget:J_W,UQ.", None)
+    everything: bool = cli_option("Show every metric instead of the main ones.", False, flag="all", excludes="metrics")
+
+    def run(self) -> None:
+        from atwu.evaluation.aggregate import paired_differences
+        from atwu.evaluation.result import read_result
+        from atwu.report.metric_table import LEADING_METRICS, PANEL, table_of
+        from atwu.report.read_records import read_records
+        from atwu.report.report_records import EVAL_NAME, models_by_warning
+        from atwu.report.terminal_tables import differences_table, panel_table
+
+        studies = {}
+        if all(path.is_dir() for path in self.results):
+            short = [path.resolve().name for path in self.results]
+            names = short if len(set(short)) == len(short) else list(map(str, self.results))
+            studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
+            shown = {name: records.results for name, records in studies.items()}
+        elif len(self.results) < 2:
+            raise UsageError(
+                "give two or more results or the folder of a study; atwu evaluate --output writes results."
+            )
+        else:
+            paths = [path / EVAL_NAME if path.is_dir() else path for path in self.results]
+            shown = {"": _named([(path, read_result(path)) for path in paths])}
+            _same_settings(shown[""])
+        several = len(shown) > 1
+        if several and (self.baseline is None or self.everything):
+            raise UsageError(
+                "studies have different rows: give --baseline NAME for the differences in each study, and "
+                "--metrics for more than one metric."
+            )
+        heads = {head.key: head for results in shown.values() for head in table_of(results).heads}
+        main = [line for line in (LEADING_METRICS if several else PANEL) if line in heads] or list(heads)
+        lines = _lines(self.metrics, list(heads)) if self.metrics else main[:1] if several else main
+        results = next(iter(shown.values()))
+        if self.baseline is None:
+            terminal().print(panel_table(results, keys=None if self.everything else lines))
+        else:
+            differences = {}
+            for study, results in shown.items():
+                if self.baseline not in results:
+                    where = f" (study {study})" if several else ""
+                    raise UsageError(f"--baseline must be one of {', '.join(results)}{where}; got {self.baseline!r}.")
+                base, every = results[self.baseline], list(results.values())
+                differences[study] = {
+                    name: studies[study].differences(name, self.baseline)
+                    if studies
+                    else paired_differences(result, base, every)
+                    for name, result in results.items()
+                    if name != self.baseline
+                }
+            chosen = [heads[line] for line in (heads if self.everything else lines)]
+            terminal().print(differences_table(differences, to=self.baseline, heads=chosen))
+        if several:
+            return
+        given = {result.fingerprint for result in results.values()}
+        lacking = {role for result in results.values() for role, name in result.references.items() if name not in given}
+        if self.baseline is not None and lacking:
+            note(
+                f"Differences of metrics relative to a reference model need its result: add {', '.join(sorted(lacking))} "
+                "(in a study: FOLDER/references/NAME/eval.json)."
+            )
+        warn(f"{', '.join(names)}: {text}" for text, names in models_by_warning(results.items()).items())
+
+
+def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
+    """Return results by short name: the last part of the model's name, or the file's path if that is not unique."""
+    short = [Path(result.model).name or result.model for _, result in results]
+    names = [
+        name if short.count(name) == 1 else str(path.with_suffix(""))
+        for name, (path, _) in zip(short, results, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"result given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}; leave one out."
+        )
+    return dict(zip(names, (result for _, result in results), strict=True))
+
+
+def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
+    lines = []
+    for text in map(str.strip, texts.split(",")):
+        split, _, metric = text.rpartition(":")
+        found = [line for line in known if line[1] == metric and split in ("", line[0])]
+        if not found:
+            names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
+            hint = did_you_mean(text, names, " --all shows every metric.", shown=str)
+            raise ValueError(f"no result has a value for {text!r}.{hint}")
+        lines.append(found[0])
+    return lines
+
+
+def _same_settings(results: Mapping[str, EvalResult]) -> None:
+    from atwu.evaluation.result_checks import check_comparable, different_template
+
+    (first_name, first), *others = results.items()
+    for name, other in others:
+        try:
+            check_comparable(first.settings, other, role=name)
+        except ValueError as error:
+            warn([f"{first_name} and {name}: {error}"])
+        warn(filter(None, [different_template(first.settings, other, role=name)]))
+
 
 _ENDINGS = {"html": ".html", "md": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
 _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"}

@@ -20,7 +20,7 @@ from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
-from atwu.data.question_types import follows, word_list
+from atwu.data.question_types import word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
@@ -69,6 +69,8 @@ _TWO = {"es": "dos", "it": "due"}
 """Number words that are other words elsewhere, so that `find_values` leaves them out."""
 _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
+_MAY_END = "的是"
+"""Chinese framing words of one character that end a run."""
 _JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
@@ -140,12 +142,13 @@ def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
 
 def _is_subject(row: Example, unit: Unit) -> bool:
     subject = row.answer[unit.start : unit.end]
+    articles = word_list(row, "article")
     if subject.lower() in word_list(row, "pronoun"):
         return True
     return (
         unit.asked
         and unit.content
-        and (not subject[0].islower() or follows(row, unit.start, word_list(row, "article")))
+        and (not subject[0].islower() or row.answer[: unit.start].rstrip().rpartition(" ")[2].lower() in articles)
     )
 
 
@@ -216,7 +219,9 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
         between = answer[before.end : unit.start]
         counted = before.span in chosen and between == " "
         counted &= before.end in numbers or not answer[before.start].isupper()
-        if counted and unit.span not in chosen and answer[unit.start : unit.end].lower() in _listed("measures"):
+        # The list has all languages: "an" is a measure in French only.
+        measure = unit.framing and answer[unit.start : unit.end].lower() in _listed("measures")
+        if counted and measure and unit.span not in chosen:
             chosen.add(unit.span)
             yield unit
         hyphen = between == "-" and not (before.asked and unit.asked)
@@ -283,10 +288,7 @@ def _word_units(
     names = {form for word in asked_words if word.capital for form in word.forms}
     inflections: set[str] = set()
     if language == "en":
-        verbs = [word.text for word in asked_words]
-        inflections = {
-            form for verb in verbs for form in (*verb_forms(verb), progressive(verb), verb + verb[-1] + "ing")
-        }
+        inflections = inflections.union(*(_inflections(word.text) for word in asked_words))
     measures = _listed("measures")
     for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
@@ -295,7 +297,9 @@ def _word_units(
         inflected |= not asked and word.text in inflections
         # Lists have accents: "für" is frequent, "fur" is not.
         spelling = answer[word.start : word.end].casefold()
-        frequency = max(listed_frequency(word.text, language), listed_frequency(spelling, language))
+        frequency = listed_frequency(word.text, language)
+        if spelling != word.text:
+            frequency = max(frequency, listed_frequency(spelling, language))
         before = answer[: word.start].rstrip(" \"'“‘(«")
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
@@ -312,6 +316,12 @@ def _word_units(
             framing |= word.text in _progressives()
             framing |= following is not None and following.text in _participles()  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
+
+
+@functools.lru_cache(maxsize=4096)
+def _inflections(verb: str) -> frozenset[str]:
+    """Return what may be the forms of an English verb, also of a word that is none."""
+    return verb_forms(verb) | {progressive(verb), verb + verb[-1] + "ing"}
 
 
 def _same_stem(one: str, other: str) -> bool:
@@ -365,7 +375,10 @@ def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
 
 def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
     """Return the number of characters of framing words with which a run begins, or ends."""
-    words = sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True)
+    words = _unspaced_framing_words()
+    if at_end:
+        # "和" is a conjunction before a name, but may end one.
+        words = tuple(word for word in words if len(word) > 1 or word in _MAY_END)
     text = join(run)
     length = 0
     while length < len(text):
@@ -378,6 +391,12 @@ def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
             return length
         length += longest
     return length
+
+
+@functools.cache
+def _unspaced_framing_words() -> tuple[str, ...]:
+    """Return the framing words of Chinese and Japanese, the longest first."""
+    return tuple(sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True))
 
 
 @functools.cache

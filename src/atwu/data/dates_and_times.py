@@ -9,21 +9,27 @@ from collections.abc import Iterator
 from atwu.data.english_numbers import number_runs
 from atwu.data.value_parts import BEGIN, END, VALUE_WORDS, Value, any_of, split_names
 
+_PLAIN_I = str.maketrans("İı", "Ii")
+"""A pattern that ignores case takes the dotted and the dotless letters of "NİSAN" and "Kasım" for the others."""
+
+
+def _folded(month: str) -> str:
+    return month.translate(_PLAIN_I).casefold()
+
+
 _MONTHS = {
-    name: number
-    for number, names in enumerate(VALUE_WORDS["months"], 1)
-    for name in (text.casefold() for text in split_names(names))
+    _folded(name): number for number, names in enumerate(VALUE_WORDS["months"], 1) for name in split_names(names)
 }
 _DAY = r"(?P<day>\d{1,2})"
 _YEAR = r"(?P<year>[12]\d{3})"
 
 
 @functools.cache
-def _date_patterns() -> tuple[re.Pattern[str], ...]:
+def _named_month_patterns() -> tuple[re.Pattern[str], ...]:
     # A full stop behind it belongs to an abbreviation ("3 Jan. 2020"), or ends the sentence.
     month = rf"(?P<month>{any_of(_MONTHS)})(?:\.(?=[,\s]*\d))?"
     of = r"(?:\s+(?:of|de|del|di|den|the))?\s*"
-    patterns = (
+    return _compiled(
         # 1986. május 12.; 1986 May 12; 1986-May-12
         rf"{BEGIN}{_YEAR}\.?[\s-]+{month}[\s-]+{_DAY}{END}(?!,?\s+[12]\d{{3}})",
         # 12 May 1986, 12. Mai 1986, 3rd of March, 5 de mayo de 1986, 1er mars
@@ -34,6 +40,12 @@ def _date_patterns() -> tuple[re.Pattern[str], ...]:
         rf"{BEGIN}{month}\s+(?:the\s+)?{_DAY}(?:st|nd|rd|th)?(?![\d.:,]\d){END}(?:,?\s+{_YEAR}{END})?",
         # May 1986, mayo de 1986
         rf"{BEGIN}{month},?{of}\s{_YEAR}{END}",
+    )
+
+
+@functools.cache
+def _numbered_month_patterns() -> tuple[re.Pattern[str], ...]:
+    return _compiled(
         # 1986-05-12
         rf"{BEGIN}{_YEAR}([-/.])(?P<month>\d{{1,2}})\2{_DAY}{END}(?!\2?\d)",
         # 12.05.1986, 05/12/1986
@@ -45,16 +57,28 @@ def _date_patterns() -> tuple[re.Pattern[str], ...]:
         # ngày 12 tháng 5 năm 1986
         rf"(?:ngày )?{_DAY} tháng (?P<month>\d{{1,2}})(?:,? năm {_YEAR})?{END}",
     )
+
+
+def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+def _may_name_month(text: str) -> bool:
+    """Return whether a text has the letters of a month in some language; the patterns of named months are slow to compile."""
+    letters = _folded(text)
+    return any(name in letters for name in _MONTHS)
 
 
 def find_dates(text: str) -> Iterator[Value]:
     if not any(char.isdigit() for char in text):
         return
-    for pattern in _date_patterns():
+    patterns = _numbered_month_patterns()
+    if _may_name_month(text):
+        patterns = (*_named_month_patterns(), *patterns)
+    for pattern in patterns:
         for match in pattern.finditer(text):
             groups = {"day": None, "year": None} | match.groupdict()
-            month = _MONTHS.get(str(groups["month"]).casefold()) or int(str(groups["month"]))
+            month = _MONTHS.get(_folded(str(groups["month"]))) or int(str(groups["month"]))
             day = None if groups["day"] is None else _small_number(groups["day"]) or 0
             canonical = iso_date(groups["year"], month, day) or iso_date(groups["year"], day, month)
             if canonical is not None:

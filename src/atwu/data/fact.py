@@ -63,10 +63,14 @@ def asked_part(row: Example) -> Span | None:
                 return start, end
     asked = question_type(row)
     kinds = [_value_kind(row.answer, part) for part in parts]
-    words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None]
+    units = answer_units(row)
+    predicates = [part for part in parts if asked != "event" and is_predicate(row, part, units)]
+    words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None and part not in predicates]
     names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
-        return (*names, *words, *parts)[0]
+        inside = [part for part in words if follows(row, part[0], word_list(row, "inside"))]
+        outside = [part for part in (*names, *words) if part not in inside]
+        return (*outside, *names, *words, *parts)[0]
     if asked == "place":
         places = [part for part in words if follows(row, part[0], word_list(row, "place_before"))]
         return (*places, *names, *words, *parts)[0]
@@ -80,9 +84,7 @@ def asked_part(row: Example) -> Span | None:
     if asked == "reason":
         start = reason_start(row)
         kept = [part for part in parts if part[0] >= start]
-    if asked != "event":
-        units = answer_units(row)
-        kept = [part for part in kept if not is_predicate(row, part, units)] or kept
+    kept = [part for part in kept if part not in predicates] or kept
     if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
@@ -132,13 +134,14 @@ def _has_number(answer: str, part: Span) -> bool:
 
 
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
-    """Return the parts without dates, and without the amount of what follows it ("5 mg of apixaban")."""
+    """Return the parts without dates, what recurs ("every morning") and the amount of what follows it ("5 mg of apixaban")."""
     kept = []
     for place, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
         measures = False
         if place + 1 < len(parts):
             measures = kind in _AMOUNTS and is_of(row, row.answer[part[1] : parts[place + 1][0]])
-        if kind not in _TIMES and not measures:
+        recurs = any(word.lower() in word_list(row, "each") for word in WORD.findall(row.answer[: part[0]])[-1:])
+        if kind not in _TIMES and not measures and not recurs:
             kept.append(part)
     return kept
 

@@ -61,14 +61,22 @@ def polar_word(row: Example) -> str | None:
 
     A row whose labels are all elsewhere asks for more than yes or no: "Yes, she lives in Port Sel." with the label "Port Sel".
     """
-    phrases = form_phrases().get(row_language(row))
-    if phrases is None or not row.messages:
+    language = row_language(row)
+    if language not in form_phrases() or not row.messages:
         return None
-    for word in sorted((*phrases["yes"], *phrases["no"]), key=len, reverse=True):
-        # "No. 5" is a number, and "No man is an island" no answer to a yes/no question.
-        if re.match(rf"{word}(?=[,;:!。，、；！،؛—–-]|\s*[.]?\s*$|\.\s+\D|\s[–—-])", row.answer):
-            labels = row.forget_spans or ((row.asked_span,) if row.asked_span else ())
-            if labels and all(start >= len(word) for start, _ in labels):
-                return None
-            return word
-    return None
+    match = _polar_beginning(language).match(row.answer)
+    if match is None:
+        return None
+    labels = row.forget_spans or ((row.asked_span,) if row.asked_span else ())
+    if labels and all(start >= match.end() for start, _ in labels):
+        return None
+    return match.group()
+
+
+@functools.cache
+def _polar_beginning(language: str) -> re.Pattern[str]:
+    """Return a pattern of yes and no at the beginning of an answer in a language that has phrases."""
+    phrases = form_phrases()[language]
+    words = sorted((*phrases["yes"], *phrases["no"]), key=len, reverse=True)
+    # "No. 5" is a number, and "No man is an island" no answer to a yes/no question.
+    return re.compile(rf"(?:{'|'.join(words)})(?=[,;:!。，、；！،؛—–-]|\s*[.]?\s*$|\.\s+\D|\s[–—-])")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from atwu.data.english_syntax import SYNTAX_FORMS
 from atwu.data.fact_blanks import MarkedFact, replace_words
-from atwu.data.form_phrases import beginnings, opposite_answer, polar_word, row_language
+from atwu.data.form_phrases import beginnings, form_phrases, opposite_answer, polar_word, row_language
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
@@ -25,7 +26,7 @@ from atwu.data.question_forms import (
 )
 from atwu.data.question_types import question_type
 from atwu.data.row_subject import find_subject
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 from atwu.data.wrong_options import AskedText, wrong_options
 
 CANDIDATES = 200
@@ -45,6 +46,21 @@ def rows_in_forms(
     """
     written = _written(rows, forms, related, draws)
     return [row for row in written if isinstance(row, FormRow)]
+
+
+def requests_about_subjects(rows: Sequence[Example]) -> list[FormRow]:
+    """Write rows as answers to further requests that name only their subject; a row without such a form has none."""
+    written = []
+    for open_row in rows_in_forms(rows, ("tell_about",)):
+        row = rows[open_row.index]
+        fact = asked_fact(row)
+        subject = None if fact is None else find_subject(row, fact)
+        if subject is None:
+            continue
+        for request in form_phrases()[row_language(row)]["about"]:
+            message = Message("user", request.format(subject=subject.text))
+            written.append(replace(open_row, row=replace(open_row.row, messages=(message,))))
+    return written
 
 
 def missing_forms(

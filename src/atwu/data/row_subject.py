@@ -1,9 +1,9 @@
 """What a row is about: the name that its question asks about, to be asked for in reverse.
 
 It is the row's `subject` if the answer says it. Otherwise it is the longest name of the question that the answer says, too,
-outside its fact: "Hamlet" in "Who wrote Hamlet? William Shakespeare wrote Hamlet." Without such a name, a rare noun that both
-have; or the longest name of the question alone, so that "In which city was Petra Novak born? Brno." is asked as "In which city
-was ____ born? Brno.".
+outside its fact: "Hamlet" in "Who wrote Hamlet? William Shakespeare wrote Hamlet." Without such a name, it is the longest name
+of the question alone, so that "In which city was Petra Novak born? Brno." is asked as "In which city was ____ born? Brno."; or,
+without any name, a rare noun that both have.
 """
 
 from __future__ import annotations
@@ -68,20 +68,22 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
     secret = fact.with_blanks(fact.parts, "\n")  # a line break: no name reaches over a part of the fact
     names = [name for name in _names(row) if not _is_initials(name)]
+    # The section of a contract is rather asked for by the contract.
+    names = [name for name in names if any(char.isalpha() for char in name)] or names
     if row.subject:
         names.insert(0, row.subject)
     for name in names:
         if _can_be_asked(name, secret, fact):
             return Subject(name, row.answer)
-    rare = _longest_rare_word(row, secret)
-    if rare is not None and _can_be_asked(rare, secret, fact):
-        return Subject(rare, row.answer)
     for name in names:
         # Without spaces, a long run may be the whole question.
         if is_unspaced(name) and len(name) > _LONGEST_CHINESE_NAME:
             continue
         if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
             return Subject(name, f"{row.question} {_as_sentence(row.answer)}")
+    rare = _longest_rare_word(row, secret)
+    if rare is not None and _can_be_asked(rare, secret, fact):
+        return Subject(rare, row.answer)
     return None
 
 
@@ -116,7 +118,12 @@ def _names(row: Example) -> Iterator[str]:
     elif is_caseless(question):
         yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
     else:
-        yield from _capitalized_names(question, row.answer)
+        names = _capitalized_names(question, row.answer)
+        runs = [name for name in names if " " in name]
+        if language == "de" and runs:
+            # A single word with a capital may be a noun.
+            names = [name for name in names if any(find_mentions(run, name) for run in runs)]
+        yield from names
 
 
 def _capitalized_names(question: str, answer: str) -> list[str]:

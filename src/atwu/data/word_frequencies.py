@@ -46,6 +46,7 @@ _LISTED = {"no": "nb", "ja": "en", "ko": "en", "th": "en", "zh": "en"}
 the list is for words in Latin letters."""
 
 
+@functools.lru_cache(maxsize=65536)
 def listed_frequency(word: str, language: str) -> float:
     """Return the frequency of a word in texts of a language (Zipf scale); 0 for a word that is not in its list."""
     from wordfreq import zipf_frequency  # a third of a second

@@ -16,10 +16,18 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL, TASKS, Column
-from atwu.evaluation.intervals import AggregateMetric, Estimate, ValueRange, mean_of, subtract
+from atwu.evaluation.intervals import (
+    AggregateMetric,
+    Estimate,
+    ModelComparison,
+    RowMetrics,
+    ValueRange,
+    difference,
+    mean_of,
+    subtract,
+)
 from atwu.evaluation.registry import all_metrics, find_column, value_range
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, difference
 
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:

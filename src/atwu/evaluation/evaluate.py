@@ -12,7 +12,6 @@ from atwu._files import versions
 from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import compared, overall, values_by_set
-from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -27,6 +26,7 @@ from atwu.evaluation.registry import (
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
 from atwu.evaluation.session import ReferenceModels, Session
+from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.evaluation.weighting_scores import AuxiliaryModels, find_auxiliary_models
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
     from atwu.data.schema import Example
     from atwu.evaluation.generations import Decoding, Prompt
-    from atwu.evaluation.intervals import AggregateMetric
+    from atwu.evaluation.intervals import AggregateMetric, ModelComparison
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
     from atwu.evaluation.teacher_forced import TokenRow
     from atwu.judge.verdicts import Claim, Pair

@@ -15,11 +15,10 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
-from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.evaluation.teacher_forced import OriginalReader, TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.token_scorer import TokenScorer

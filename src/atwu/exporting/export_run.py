@@ -1,4 +1,8 @@
-"""Run an export: check, measure the model of the run, write, load, measure the exported model, decide the verdict."""
+"""Run an export: check, measure the model of the run, write, load, measure the exported model, decide the verdict.
+
+The verdict is that of a request (`atwu.request.verdict`): does the exported model state facts that the model of the run does
+not, and what else did the export change?
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from atwu._files import (
     atomic_sibling,
     clear_atomic_siblings,
     explain_full_disk,
-    format_bytes,
     plain_modes,
     sha256_of,
     versions,
@@ -34,7 +38,6 @@ from atwu.evaluation.facts.fact_table import GENERAL, FactTable
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
-from atwu.exporting.export_verdict import GOOD, judge_export
 from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
@@ -60,11 +63,78 @@ from atwu.request.measurement import (
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
 from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
-from atwu.request.verdict import RequestVerdict
+from atwu.request.verdict import (
+    RequestVerdict,
+    all_met,
+    clearly_more,
+    cost_criteria,
+    fact_criteria,
+    facts_forgotten,
+    rule,
+    sample_answers,
+    state_counts,
+)
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 from atwu.training.run_folder import check_inputs_kept
 from atwu.training.unlearn_run import rows_read
+
+SAME = "as before export"
+WITHIN = "a little comes back"
+BACK = "what was forgotten comes back"
+EXPORT_DAMAGED = "damaged by the export"
+GOOD = (SAME, WITHIN)
+_ADVICE = {
+    BACK: "export with more bits, or unlearn further (raise --max-retain-increase)",
+    EXPORT_DAMAGED: "export with more bits (8bit, or gguf with Q8_0)",
+}
+
+
+def judge_export(
+    before: FactTable,
+    after: FactTable,
+    *,
+    retain_loss_increase: float,
+    max_retain_increase: float,
+    notes: tuple[str, ...] = (),
+    next_commands: tuple[str, ...] = (),
+    not_tested: tuple[str, ...] = (),
+) -> RequestVerdict:
+    """Decide the verdict on an export.
+
+    Args:
+        before: what the model of the run said.
+        after: what the exported model said to the same questions.
+        notes: further sentences, such as how much the export changed the weights.
+    """
+    about_facts = fact_criteria(before, after)
+    about_cost = cost_criteria(before, after, retain_loss_increase, max_retain_increase)
+    outcome = _outcome(before.select(set=FORGET), after.select(set=FORGET), damaged=not all_met(about_cost))
+    missed = [criterion.sentence for criterion in about_cost if not criterion.met]
+    advice = () if outcome in GOOD else (_ADVICE[outcome],)
+    return RequestVerdict(
+        outcome=outcome,
+        reason=" ".join((about_facts[0].sentence, *missed)),
+        rule=rule(max_retain_increase),
+        criteria=(*about_facts, *about_cost),
+        states=state_counts(before.select(set=FORGET), after.select(set=FORGET)),
+        leaks=after.select(set=FORGET).stating,
+        samples=sample_answers(after),
+        next_steps=(*advice, *next_commands),
+        not_tested=not_tested,
+        notes=notes,
+    )
+
+
+def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
+    """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
+    said, now = before.count(), after.count()
+    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
+        return BACK
+    if damaged:
+        return EXPORT_DAMAGED
+    return WITHIN if now.answers_stating > said.answers_stating else SAME
+
 
 EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
 
@@ -336,7 +406,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"{parent} has {format_bytes(free)} free, and the export may need {format_bytes(needed)}; free some space."
+            f"{parent} has {decimal(int(free))} free, and the export may need {decimal(int(needed))}; free some space."
         )
 
 

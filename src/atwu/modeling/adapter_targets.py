@@ -5,12 +5,11 @@ three-dimensional parameter. peft adds an adapter to the output of a linear laye
 it is used (`target_parameters`). The second works for any weight, but does not support dropout.
 
 peft's own choice (`target_modules="all-linear"`, 0.21) is the same for dense models only: in mixtures it adapts routers and
-leaves out the experts of some, and it rejects Mamba.
+leaves out the experts of some, it trains shared layers of Zamba once per use, and it rejects Mamba.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 from collections import Counter
@@ -18,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atwu._names import did_you_mean
 from atwu.modeling.layers import adapters_by_weight, block_list, text_lists, without_wrappers
@@ -40,6 +38,10 @@ class Weight:
     def stacked(self) -> bool:
         """Whether it contains the experts of a mixture."""
         return not _is_linear(self.owner)
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.owner.get_parameter(self.parameter)
 
     @property
     def parameter_name(self) -> str:
@@ -75,41 +77,22 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     """
     every = adaptable_weights(model)
     ineffective = _ineffective(model, every)
-    blocks = block_list(model)
     prefixes = _starts(model)
     if targets is None:
-        inside = [weight for weight in every if weight.name.startswith(prefixes)]
-        groups = {
-            "any linear layer": [weight for weight in inside if not weight.opt_in and weight.name not in ineffective]
-        }
-        if not groups["any linear layer"]:
-            raise ValueError(f"found no linear layers of a decoder in {type(model).__name__}; set lora_targets.")
+        usual = [weight for weight in every if not weight.opt_in and weight.name not in ineffective]
+        groups = {"any linear layer": [weight for weight in usual if weight.name.startswith(prefixes)]}
     else:
-        groups = {
-            f"{target!r}": [
-                weight
-                for weight in every
-                if f".{weight.name}".endswith(f".{target}")
-                and (not weight.opt_in or not OPT_IN.isdisjoint(target.split(".")))
-            ]
-            for target in targets
-        }
+        groups = {target: [weight for weight in every if _is_named(weight, target)] for target in targets}
+    have = sorted({weight.name.rpartition(".")[2] for weight in every})
     for target, weights in groups.items():
         if not weights:
-            have = sorted({weight.name.rpartition(".")[2] for weight in every})
-            hint = did_you_mean(target.strip("'"), have, shown=str)
-            raise ValueError(f"no linear layer is named {target}; this model has {', '.join(have)}.{hint}")
-    if layers is not None:
-        count = 0 if blocks is None else len(blocks)
-        if max(layers) >= count:
-            raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
-        layer_prefixes = tuple(f"{prefixes[0]}{index}." for index in layers)
-        for target, weights in groups.items():
-            groups[target] = [weight for weight in weights if weight.name.startswith(layer_prefixes)]
+            hint = did_you_mean(target, have, shown=str)
+            raise ValueError(f"no linear layer is named {target!r}; this model has {', '.join(have)}.{hint}")
+        if layers is not None:
+            starts = _starts_of_layers(model, prefixes[0], layers)
+            groups[target] = [weight for weight in weights if weight.name.startswith(starts)]
             if not groups[target]:
-                raise ValueError(
-                    f"{target} occurs in none of the LoRA layers {layers}; remove the target or the layers."
-                )
+                raise ValueError(f"{target!r} occurs in none of the LoRA layers {layers}; remove one of them.")
     selected = {weight.name for weights in groups.values() for weight in weights}
     for name in sorted(selected & ineffective.keys()):
         raise ValueError(
@@ -118,36 +101,42 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     return [weight for weight in every if weight.name in selected]
 
 
+def _is_named(weight: Weight, target: str) -> bool:
+    if not f".{weight.name}".endswith(f".{target}"):
+        return False
+    return not weight.opt_in or not OPT_IN.isdisjoint(target.split("."))
+
+
+def _starts_of_layers(model: nn.Module, prefix: str, layers: Sequence[int]) -> tuple[str, ...]:
+    count = len(block_list(model) or ())
+    if max(layers) >= count:
+        raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
+    return tuple(f"{prefix}{index}." for index in layers)
+
+
 def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float) -> tuple[list[str], list[str]]:
     """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights."""
-    rewritten = {leaf for leaf in {weight.name.rpartition(".")[2] for weight in weights} if _peft_rewrites(model, leaf)}
-    modules: list[Weight] = []
+    modules: list[str] = []
     parameters: list[Weight] = []
     for weight in weights:
-        plain = (
-            not weight.stacked and weight.name.rpartition(".")[2] not in rewritten and _multiplies_only(weight.owner)
-        )
-        (modules if plain else parameters).append(weight)
-    quantized = [
-        weight for weight in parameters if not weight.owner.get_parameter(weight.parameter).is_floating_point()
-    ]
-    if quantized:
-        raise ValueError(
-            f"peft cannot adapt {weight_kinds(quantized)} if they are quantized; choose other layers with lora_targets."
-        )
-    if not_3d := [
-        weight for weight in parameters if weight.stacked and weight.owner.get_parameter(weight.parameter).ndim != 3
-    ]:
-        raise ValueError(
-            f"peft cannot adapt the experts {weight_kinds(not_3d)} of {type(model).__name__}: they are not three-dimensional. "
-            "Choose other layers with lora_targets."
-        )
-    if parameters and dropout:
-        raise ValueError(
-            f"lora_dropout is not supported on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or "
-            "choose other layers with lora_targets."
-        )
-    return [weight.name for weight in modules], [weight.parameter_name for weight in parameters]
+        leaf = weight.name.rpartition(".")[2]
+        if _multiplies_only(weight.owner) and not _peft_rewrites(model, leaf):
+            modules.append(weight.name)
+        else:
+            parameters.append(weight)
+    reasons = (
+        ("they are quantized", lambda weight: not weight.tensor.is_floating_point()),
+        ("experts must be three-dimensional", lambda weight: weight.stacked and weight.tensor.ndim != 3),
+        ("lora_dropout must be 0 for what it adapts as a parameter", lambda _: dropout > 0),
+    )
+    for reason, applies in reasons:
+        refused = [weight for weight in parameters if applies(weight)]
+        if refused:
+            raise ValueError(
+                f"peft cannot adapt {weight_kinds(refused)} of {type(model).__name__}: {reason}. Change that, or choose "
+                "other layers with lora_targets."
+            )
+    return modules, [weight.parameter_name for weight in parameters]
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
@@ -209,7 +198,7 @@ def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
     uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     ineffective = {}
     for weight in every:
-        if holders[id(getattr(weight.owner, weight.parameter))] > 1 or uses[id(weight.owner)] > 1:
+        if holders[id(weight.tensor)] > 1 or uses[id(weight.owner)] > 1:
             ineffective[weight.name] = "other layers share its weight"
         elif _read_past(model, weight):
             ineffective[weight.name] = "the model uses its weight without calling the layer"
@@ -226,27 +215,17 @@ def _read_past(model: nn.Module, weight: Weight) -> bool:
 
 
 def _multiplies_only(module: nn.Module) -> bool:
-    """Return whether a linear layer computes only its matrix product, so that peft can add the adapter's output."""
-    if type(module).forward is nn.Linear.forward or not isinstance(module, nn.Linear):
-        return True
-    if type(module).__module__.startswith("bitsandbytes"):
-        return True
-    weights = {name: weight.to("meta") for name, weight in module.named_parameters(recurse=False)}
-    with contextlib.suppress(Exception):
-        inputs = torch.empty(2, module.in_features, device="meta", dtype=module.weight.dtype)
-        out = torch.func.functional_call(module, weights, inputs)
-        return isinstance(out, torch.Tensor) and out.shape == (2, module.out_features)
-    return False
+    """Return whether a linear layer is known to compute its matrix product only, so that peft can add the adapter's output."""
+    if isinstance(module, nn.Linear):
+        return type(module).forward is nn.Linear.forward or type(module).__module__.startswith("bitsandbytes")
+    return _is_linear(module)
 
 
 def _lost(adapted: Any) -> set[str]:
     """Return the adapters that peft, on loading, would mistake for those of another version of the model."""
     import peft
+    from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
 
-    try:
-        from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
-    except ImportError:
-        return set()
     saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
     loaded = convert_peft_adapter_state_dict_for_transformers(adapted, adapted.peft_config["default"], dict(saved))
     lost = (without_wrappers(name.partition(".lora_")[0]) for name in saved.keys() - loaded.keys())
@@ -256,11 +235,8 @@ def _lost(adapted: Any) -> set[str]:
 def _peft_rewrites(model: nn.Module, leaf: str) -> bool:
     """Return whether peft mistakes layers of this name for experts of transformers 4, dropping them from `target_modules`."""
     import peft
+    from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 
-    try:
-        from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
-    except ImportError:
-        return False
     config = peft.LoraConfig(target_modules=[leaf])
     try:
         convert_peft_config_for_transformers(config, model, None)

@@ -2,13 +2,21 @@
 
 Every answer is shown as a heat map of the probability that each model gives its words, with the key tokens underlined
 and their probability: an unlearned model may say something else and still know the fact.
+
+The page is served to this machine's own browser, and to no page of another site in it: a web page may let its name point to
+127.0.0.1 (DNS rebinding) and then reads whatever a local server answers it. Such a request carries the page's name as its host,
+so only the names of this machine are answered, and only the requests that the playground itself makes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +30,102 @@ from atwu.evaluation.side_by_side import SideBySide
 from atwu.evaluation.word_scores import word_scores
 from atwu.report.page.page_templates import fragment
 from atwu.report.scored_row import ScoredRow
+
+HOST = "127.0.0.1"
+_NAMES = (HOST, "localhost", "[::1]")
+_POSTED = ("/gradio_api/queue/join", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/cancel", "/gradio_api/reset")
+"""Starts of the paths to which the page posts. Gradio has more, which store uploads, for components that it lacks."""
+_METHODS = ("GET", "HEAD")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LocalOnly:
+    """ASGI application that passes on requests to a name of this machine with its port, and refuses all others."""
+
+    def __init__(self, app: App, port: int) -> None:
+        self._app = app
+        hosts = {f"{name}:{port}" for name in _NAMES}
+        if port == 80:  # browsers leave out the default port
+            hosts.update(_NAMES)
+        self._hosts = frozenset(hosts)
+        self._origins = frozenset(f"http://{host}" for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reason = self._refusal(scope)
+        if reason is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            body = reason.encode()
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    def _refusal(self, scope: Scope) -> str | None:
+        """Return why a request is refused, or None."""
+        if scope["type"] == "lifespan":
+            return None
+        headers: dict[str, list[str]] = {"host": [], "origin": []}
+        for name, value in scope["headers"]:
+            key = name.decode("latin-1").lower()
+            if key in headers:
+                headers[key].append(value.decode("latin-1").lower())
+        if len(headers["host"]) != 1 or headers["host"][0] not in self._hosts:
+            return f"This server answers only {' and '.join(sorted(self._hosts))}."
+        if not self._origins.issuperset(headers["origin"]):
+            return "This server answers only its own page."
+        if scope["type"] == "websocket" or scope["method"] in _METHODS:
+            return None
+        if scope["method"] == "POST" and scope["path"].startswith(_POSTED):
+            return None
+        return "The playground takes questions only, no uploads."
+
+
+@contextlib.contextmanager
+def serving(page: Any, port: int | None = None) -> Iterator[str]:
+    """Serve a page of `playground` in a thread while the context lasts; yields its address.
+
+    Args:
+        page: `gradio.Blocks`.
+        port: port of this machine; None for a free one.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    gradio = require("gradio", extra="app")
+    import fastapi
+    import uvicorn
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
+        if os.name == "posix":
+            # Otherwise the port stays taken for a minute after it was used. On Windows the option would share the port
+            # with another process.
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own.bind((HOST, port or 0))
+        place = own.getsockname()[1]
+        mounted = gradio.mount_gradio_app(
+            fastapi.FastAPI(openapi_url=None), page, path="/", server_name=HOST, server_port=place, ssr_mode=False
+        )
+        settings = uvicorn.Config(LocalOnly(mounted, place), log_level="warning", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(settings)
+        # In another thread uvicorn leaves the signals to the command.
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]}, daemon=True)
+        thread.start()
+        while thread.is_alive() and not server.started:
+            time.sleep(0.01)
+        if not server.started:
+            raise OSError(f"the server of the playground did not start on port {place}.")
+        try:
+            yield f"http://{HOST}:{place}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
 
 _ABOUT = (
     "The models answer greedily, each question in a new conversation. Below, every answer is read by both models: the "

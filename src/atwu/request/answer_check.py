@@ -1,4 +1,7 @@
-"""Check during training whether greedy answers still state the facts: the part of the verdict's rule about facts."""
+"""Check during training whether greedy answers still state the facts: the part of the verdict's rule about facts.
+
+Beyond the rule, no fact may be stated to its own question by weights rounded to bfloat16 or 4 bits.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT, Asking
 from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
+from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.request.measurement import fact_askings
 from atwu.request.verdict import STATING_LIMIT
@@ -29,7 +33,8 @@ class Leak:
     """Facts that greedy answers still state although the other goals are reached."""
 
     excess: float
-    """Above 0: the share of all answers that state a fact; 1 more if a fact is stated to its own question."""
+    """Above 0: the share of all answers that state a fact; 1 more if a fact is stated to its own question. At most the share
+    that is accepted, if facts are only stated with rounded weights."""
     text: str
     """What was found, for the progress line."""
     places: tuple[int, ...] = ()
@@ -77,7 +82,12 @@ class AnswerCheck:
         object.__setattr__(self, "askings", tuple(ordered))
 
     def find_leak(
-        self, generator: TransformersGenerator, *, at_most: float = math.inf, first: Sequence[int] = ()
+        self,
+        generator: TransformersGenerator,
+        *,
+        at_most: float = math.inf,
+        first: Sequence[int] = (),
+        rounded: bool = True,
     ) -> Leak | None:
         """Ask for the facts in all ways, unless an own question is answered with its fact.
 
@@ -85,6 +95,7 @@ class AnswerCheck:
             at_most: excess above which its exact value does not matter; the check ends once it is certainly higher, and
                 returns what it is at least.
             first: places of questions to ask first, because they are likely to leak.
+            rounded: ask the own questions with rounded weights, too; the weights of a sharded model cannot be changed.
         """
         answers: dict[int, str] = {}
         own = [place for place, asking in enumerate(self.askings) if asking.name == AS_WRITTEN]
@@ -121,7 +132,23 @@ class AnswerCheck:
                 number = f"{stating}" if whole else f"at least {stating}"
                 text = f"{number} of {total} answers state a fact (at most {100 * STATING_LIMIT:g} % may)"
                 return Leak(share, text, self._leaking(answers))
-        return None
+        if not rounded:
+            return None
+        return self._leak_if_rounded(generator, own)
+
+    def _leak_if_rounded(self, generator: TransformersGenerator, own: Sequence[int]) -> Leak | None:
+        """Ask the own questions with rounded weights: what comes back there is close, and comes back to other words, too."""
+        leaking: set[int] = set()
+        for state in rounded_states(generator.model).values():
+            how = answerer(generator, system=self.encoder.system)  # no store: its answers are of other weights
+            with state:
+                said = how([self.askings[place].prompt for place in own])
+            leaking.update(self._leaking(dict(zip(own, said, strict=True))))
+        if not leaking:
+            return None
+        share = len(leaking) / len(own)
+        text = f"{len(leaking)} of {len(own)} facts are stated to their own question with rounded weights"
+        return Leak(STATING_LIMIT * share, text, tuple(sorted(leaking)))
 
     def _ask(self, generator: TransformersGenerator, places: Sequence[int], answers: dict[int, str]) -> None:
         """Ask some questions, each distinct prompt once, and add the answers."""

@@ -137,7 +137,10 @@ class GoalEvaluations:
         return self._from_first_process(lambda: self._measure(step))
 
     def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
-        return self._check_answers(lambda asked: self.rows.answers.find_leak(asked, at_most=at_most, first=first))
+        rounded = not self.trainer.sharded
+        return self._check_answers(
+            lambda asked: self.rows.answers.find_leak(asked, at_most=at_most, first=first, rounded=rounded)
+        )
 
     def estimate_check_seconds(self) -> float:
         """Estimate the duration of `find_leak`."""

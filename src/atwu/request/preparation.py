@@ -89,6 +89,37 @@ class PreparedRequest:
     in several processes, of which only the first one measures; and in a request that was begun by another process."""
 
 
+@dataclass(frozen=True, slots=True)
+class _OriginalModel:
+    """The original model with what reads and asks it."""
+
+    network: Any
+    tokenizer: Any
+    fingerprint: str
+    generator: TransformersGenerator
+    read: ModelReader
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenRows:
+    """The rows of a request, with what the original model wrote about them."""
+
+    forget: tuple[Example, ...]
+    """Forget rows with their facts marked, and with alternatives."""
+    retain: Sequence[Example]
+    """Retain rows, given or written; empty if the method needs none."""
+    generated: Sequence[Example] | None
+    """The same if the model wrote them; None if rows were given or the method needs none."""
+    own_answers: tuple[Example, ...]
+    """Rows of the retain set that the model wrote, beside given ones, too."""
+    related: int
+    """Number of these at the end that are about related subjects."""
+    general: Sequence[Example]
+    """General questions with the model's answers, which are only measured."""
+    neighbours: tuple[Example, ...]
+    """Rows about related subjects that are only measured."""
+
+
 def prepare(
     request: UnlearningRequest, folder: RunFolder, config: UnlearnConfig, *, say: Say
 ) -> PreparedRequest | UnlearnResult:
@@ -97,33 +128,20 @@ def prepare(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    key, earlier = request.key(config), request.earlier_rows
-    more = request.options.get("further_forget")
-    removed = (*request.rows, *(load_rows(more).rows if more else ()))
-    again = "is in the forget set, too"
-    check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
-    if request.retain_rows is not None:
-        check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
-        why = "was in the forget set of an earlier request"
-        check_no_overlap(request.retain_rows, earlier, source=request.retain, why=why)
+    key = request.key(config)
+    _check_sets(request)
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
-    recipe, fitted = config.recipe(), fitting_strategy(request, methods, config.device)
-    network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
-    say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
-    fingerprint = model_fingerprint(network)
-    if request.earlier:
-        say(f"earlier requests on this model: {len(request.earlier)}; their facts must not come back")
-        for line in not_asked(request.earlier):
-            say(f"  cannot be asked again: {line}")
+    fitted = fitting_strategy(request, methods, config.device)
+    original = _open_original(request, config, say)
     choices = methods + choose(
         chosen_options(request, methods),
-        recipe=recipe,
+        recipe=config.recipe(),
         rows=len(request.rows),
-        hidden=int(network.config.get_text_config().hidden_size),
+        hidden=int(original.network.config.get_text_config().hidden_size),
         self_generated_answers=request.retain_rows is None,
         device=config.device,
         fitted=fitted,
@@ -132,98 +150,185 @@ def prepare(
     for choice in choices:
         say(f"  {choice}")
     training = UnlearnConfig(**chosen_options(request, choices))
-    check_run(request.source, training, folder, tokenizer=tokenizer)
-    generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
-    generated: Sequence[Example] | None = None
-    kept: Sequence[Example] = ()
-    given, automatic = request.retain_rows is not None, chooses_method(request.options)
-    adds = automatic and "further_retain" not in request.options
-    read = ModelReader(generator, system=config.system, max_length=config.max_length)
-    rows = mark_facts(request.rows, read, unseen=[row for row in request.holdout_rows if has_wording(row)])
-    for line in facts_shown(rows):
-        say(line)
-    with bfloat16_weights(network, training.bf16):
-        trains = not given or adds
-        among = () if request.asked is None else request.asked.like
-        about = related_rows(read, rows, earlier=earlier, train=trains, among=among, system=config.system)
-        texts = related_texts(read, rows, earlier=earlier, train=trains)
-        related, neighbours = about.kept, (*about.neighbours, *texts.neighbours)
-        rows = tuple(
-            dataclasses.replace(row, alternatives=row.alternatives or texts)
-            for row, texts in zip(rows, about.alternatives, strict=True)
-        )
-        own_answers: tuple[Example, ...] = ()
-        if recipe.reads_retain:
-            whole = training.recipe().retain_loss == "nll"  # trains on the end of rows
-            if not given or adds:
-                general, _ = build_retain(generator, (*rows, *earlier), whole=whole, system=config.system)
-                asked_already = {row.messages for row in related}
-                general = tuple(row for row in general if row.messages not in asked_already)
-                own_answers = (*general, *texts.kept, *related)
-                others = f"{len(texts.kept)} other texts, " if texts.kept else ""
-                say(
-                    f"retain set: {'your rows, ' if given else ''}{others}and the model's answers to {len(general)} general "
-                    f"questions and {len(related)} questions about related subjects"
-                    + ("" if given else " (--retain FILE for further rows of your own)")
-                )
-            generated = None if given else own_answers
-            kept = request.retain_rows or own_answers
-        answers = general_answers(generator, rows, system=config.system)
-    sets = measured_sets(rows, kept, request.holdout_rows, answers, neighbours, request.chained)
-    say(
-        f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(neighbours)} neighbours"
+    check_run(request.source, training, folder, tokenizer=original.tokenizer)
+    written = _write_rows(request, training, original, say)
+    sets = measured_sets(
+        written.forget, written.retain, request.holdout_rows, written.general, written.neighbours, request.chained
     )
-    said = ask_model(generator, sets, Reading(config.system, config.max_length), progress="original model")
-    text_chance = measure_text_chance(unseen_wordings(rows, request.holdout_rows), read)
-    if automatic:
-        asked: dict[str, Any] = {"forms": read_forms(training.forms), "system": config.system}
-        own: tuple[Choice, ...] = ()
-        with bfloat16_weights(network, training.bf16):
-            if "further_forget" not in request.options:
-                own += self_generated_forget_rows(generator, rows, **asked)
-            if own_answers and adds:
-                own += self_generated_retain_rows(
-                    generator,
-                    own_answers,
-                    of=len(related),
-                    forget=(*rows, *earlier),
-                    further=own_answers if given else (),
-                    **asked,
-                )
-        for choice in own:
-            say(f"  {choice}")
-        choices += own
-    alone = config.world_size == 1 and training.quantize is None and not getattr(network, "is_quantized", False)
-    model = network.cpu() if alone else None  # new adapters draw their weights where the model is
-    del network
-    gc.collect()
-    if nothing_to_forget(said) and not any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS)):
-        shutil.rmtree(files.path, ignore_errors=True)
-        verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
-        return UnlearnResult(verdict, None, said, None)
+    say(
+        f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(written.neighbours)} "
+        "neighbours"
+    )
+    reading = Reading(config.system, config.max_length)
+    said = ask_model(original.generator, sets, reading, progress="original model")
+    text_chance = measure_text_chance(unseen_wordings(written.forget, request.holdout_rows), original.read)
+    choices += _further_rows(request, training, original, written, say)
     record = RequestRecord(
         prepared_at=utc_now(),
         request_note=request.request_note,
         command=request.command(),
         key=key,
         model=str(request.source.model),
-        fingerprint=fingerprint,
+        fingerprint=original.fingerprint,
         forget=RowsUsed.of(request.forget, request.rows, each=True),
-        retain=RowsUsed.of(request.retain, tuple(kept)) if kept else None,
+        retain=RowsUsed.of(request.retain, tuple(written.retain)) if written.retain else None,
         holdout=RowsUsed.of(request.holdout, request.holdout_rows),
         max_retain_increase=request.max_retain_increase,
         system=config.system,
         max_length=config.max_length,
         choices=choices,
-        facts=tuple(map(RowFact.of, rows)),
-        known=tuple(known_probabilities(rows, read.logps)),
-        question_chance=measure_chance(request.holdout_rows, read),
+        facts=tuple(map(RowFact.of, written.forget)),
+        known=tuple(known_probabilities(written.forget, original.read.logps)),
+        question_chance=measure_chance(request.holdout_rows, original.read),
         text_chance=text_chance,
         earlier=tuple(past.request for past in request.earlier),
-        replaced_run_digest=file_digest(old) if (old := folder.path / RECORD_NAME).is_file() else None,
+        replaced_run_digest=_digest_of_run(folder),
     )
-    files.begin(record, said, sets[GENERAL], generated, sets[NEIGHBOURS])
-    return PreparedRequest(said, sets, generated, record, _marked(request, rows), model)
+    model = _model_to_train(original.network, config, training)
+    del original
+    gc.collect()
+    if nothing_to_forget(said) and not _asks_for_training(request):
+        shutil.rmtree(files.path, ignore_errors=True)
+        verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
+        return UnlearnResult(verdict, None, said, None)
+    files.begin(record, said, sets[GENERAL], written.generated, sets[NEIGHBOURS])
+    return PreparedRequest(said, sets, written.generated, record, _marked(request, written.forget), model)
+
+
+def _check_sets(request: UnlearningRequest) -> None:
+    """Check that no row is to be forgotten and kept, or to be forgotten and never seen.
+
+    Raises:
+        ValueError: a row is; the message names it.
+    """
+    further = request.options.get("further_forget")
+    removed = tuple(request.rows)
+    if further:
+        removed += tuple(load_rows(further).rows)
+    again = "is in the forget set, too"
+    check_no_overlap(request.holdout_rows, removed, source=request.holdout, why=again, option="--holdout")
+    if request.retain_rows is None:
+        return
+    check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
+    before = "was in the forget set of an earlier request"
+    check_no_overlap(request.retain_rows, request.earlier_rows, source=request.retain, why=before)
+
+
+def _open_original(request: UnlearningRequest, config: UnlearnConfig, say: Say) -> _OriginalModel:
+    """Load the original model, and say which requests it has behind it."""
+    network, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
+    say(f"model {request.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
+    fingerprint = model_fingerprint(network)
+    if request.earlier:
+        say(f"earlier requests on this model: {len(request.earlier)}; their facts must not come back")
+        for line in not_asked(request.earlier):
+            say(f"  cannot be asked again: {line}")
+    generator = TransformersGenerator(network, tokenizer, fingerprint=fingerprint)
+    read = ModelReader(generator, system=config.system, max_length=config.max_length)
+    return _OriginalModel(network, tokenizer, fingerprint, generator, read)
+
+
+def _adds_rows(request: UnlearningRequest) -> bool:
+    """Whether rows that the model writes join the given retain rows."""
+    return chooses_method(request.options) and "further_retain" not in request.options
+
+
+def _write_rows(
+    request: UnlearningRequest, training: UnlearnConfig, original: _OriginalModel, say: Say
+) -> _WrittenRows:
+    """Mark the facts of the forget rows, and let the original model write the retain set and what is measured beside it."""
+    read, system, earlier = original.read, training.system, request.earlier_rows
+    unseen = [row for row in request.holdout_rows if has_wording(row)]
+    forget = mark_facts(request.rows, read, unseen=unseen)
+    for line in facts_shown(forget):
+        say(line)
+    writes = request.retain_rows is None or _adds_rows(request)
+    with bfloat16_weights(original.network, training.bf16):
+        among = () if request.asked is None else request.asked.like
+        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, system=system)
+        texts = related_texts(read, forget, earlier=earlier, train=writes)
+        forget = tuple(
+            dataclasses.replace(row, alternatives=row.alternatives or alternatives)
+            for row, alternatives in zip(forget, about.alternatives, strict=True)
+        )
+        own_answers: tuple[Example, ...] = ()
+        recipe = training.recipe()
+        if recipe.reads_retain and writes:
+            whole = recipe.retain_loss == "nll"  # trains on the end of rows
+            general, _ = build_retain(original.generator, (*forget, *earlier), whole=whole, system=system)
+            asked_already = {row.messages for row in about.kept}
+            general = tuple(row for row in general if row.messages not in asked_already)
+            own_answers = (*general, *texts.kept, *about.kept)
+            say(_describe_retain(request, len(general), len(texts.kept), len(about.kept)))
+        answers = general_answers(original.generator, forget, system=system)
+    retain: Sequence[Example] = ()
+    generated: Sequence[Example] | None = None
+    if recipe.reads_retain:
+        retain = request.retain_rows or own_answers
+        if request.retain_rows is None:
+            generated = own_answers
+    neighbours = (*about.neighbours, *texts.neighbours)
+    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours)
+
+
+def _describe_retain(request: UnlearningRequest, general: int, texts: int, related: int) -> str:
+    answers = f"the model's answers to {general} general questions and {related} questions about related subjects"
+    if texts:
+        answers = f"{texts} other texts, {answers}"
+    if request.retain_rows is not None:
+        return f"retain set: your rows, {answers}"
+    return f"retain set: {answers} (--retain FILE for further rows of your own)"
+
+
+def _further_rows(
+    request: UnlearningRequest,
+    training: UnlearnConfig,
+    original: _OriginalModel,
+    written: _WrittenRows,
+    say: Say,
+) -> tuple[Choice, ...]:
+    """Return what the original model says in the forms of the rows, as further rows, where the method is automatic."""
+    if not chooses_method(request.options):
+        return ()
+    forms, system = read_forms(training.forms), training.system
+    further: tuple[Choice, ...] = ()
+    with bfloat16_weights(original.network, training.bf16):
+        if "further_forget" not in request.options:
+            further += self_generated_forget_rows(original.generator, written.forget, forms=forms, system=system)
+        if written.own_answers and _adds_rows(request):
+            further += self_generated_retain_rows(
+                original.generator,
+                written.own_answers,
+                of=written.related,
+                forget=(*written.forget, *request.earlier_rows),
+                further=() if request.retain_rows is None else written.own_answers,
+                forms=forms,
+                system=system,
+            )
+    for choice in further:
+        say(f"  {choice}")
+    return further
+
+
+def _model_to_train(network: Any, config: UnlearnConfig, training: UnlearnConfig) -> Any:
+    """Return the original model if training can change it in place, else None."""
+    alone = config.world_size == 1 and training.quantize is None and not getattr(network, "is_quantized", False)
+    if not alone:
+        return None
+    return network.cpu()  # new adapters draw their weights where the model is
+
+
+def _digest_of_run(folder: RunFolder) -> str | None:
+    """Return the digest of the record of the run that this one replaces, if there is one."""
+    record = folder.path / RECORD_NAME
+    if not record.is_file():
+        return None
+    return file_digest(record)
+
+
+def _asks_for_training(request: UnlearningRequest) -> bool:
+    """Whether the options say how long or how fast to train, so that even a model that knows nothing is trained."""
+    return any(name in request.options for name in (RATE_OPTION, *LENGTH_OPTIONS))
 
 
 def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], device: torch.device) -> StrategyEstimate:

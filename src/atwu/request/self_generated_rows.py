@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.form_rows import rows_in_forms
+from atwu.data.form_rows import requests_about_subjects, rows_in_forms
 from atwu.data.matching import find_statements
 from atwu.data.question_forms import REVERSED_FORMS, FormRow
 from atwu.data.row_parsing import is_text
@@ -43,6 +43,8 @@ def self_generated_forget_rows(
     rows = [row for row in rows if row.chance_run is None]
     written = [each for each in rows_in_forms(rows, asked) if each.can_be_asked]
     texts = [each for each in written if each.form in SAMPLED_FORMS]
+    if "tell_about" in asked:
+        written += requests_about_subjects(rows)
     answers = form_answers(generator, written, Decoding(), system=system)
     sampled = Decoding(temperature=1.0)
     answers += form_answers(

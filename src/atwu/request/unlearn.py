@@ -20,7 +20,6 @@ from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
-from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables
@@ -28,6 +27,7 @@ from atwu.evaluation.facts.known import known_notes, known_probabilities
 from atwu.evaluation.facts.readable import mark_unreadable
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
+from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.modeling.modes import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck

@@ -111,7 +111,7 @@ class RequestVerdict:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     outcome: str
-    """One of the constants above; of an export, one of those in `atwu.exporting.export_verdict`."""
+    """One of the constants above; of an export, one of those in `atwu.exporting.export_run`."""
     reason: str
     rule: str
     """The rule that decided, in one sentence."""

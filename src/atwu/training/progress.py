@@ -68,38 +68,36 @@ class ProgressLine(TrainerCallback):
                 unit="step",
                 initial=state.global_step,
                 shown=not args.disable_tqdm,
-                remaining=self._remaining,
+                estimate=False,
             )
 
     def _total(self, state: Any) -> int:
         most, done = int(state.max_steps), int(state.global_step)
         return max(min(self._trainer.expected_steps or most, most), done)
 
-    def _remaining(self) -> float | None:
-        steps = remaining_seconds(self._times, self._steps, step=self._bar.n, total=self._bar.total)
-        if steps is None:
-            return None
-        pause: float = self._trainer.expected_pause
-        return steps + pause
-
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
             shown = {short: f"{logs[name]:.3f}" for name, short in _SHOWN.items() if name in logs}
             if shown:
                 self._losses = ", ".join(f"{name} {value}" for name, value in shown.items())
-                self._bar.set_postfix_str(self._losses, refresh=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
             if state.global_step % (self._trainer.eval_every or 1) == 0:
                 self._times.append(time.monotonic() - self._trainer.paused_seconds)
                 self._steps.append(int(state.global_step))
-            self._bar.total = self._total(state)
-            self._bar.set_postfix_str(self._losses, refresh=False)
-            self._bar.update(state.global_step - self._bar.n)
+            step, self._bar.total = state.global_step, self._total(state)
+            shown = [self._losses]
+            seconds = remaining_seconds(self._times, self._steps, step=step, total=self._bar.total)
+            if seconds is not None:
+                left = self._bar.format_interval(seconds + self._trainer.expected_pause)
+                shown.insert(0, f"about {left} left")
+            self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
+            self._bar.update(step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
+            self._bar.set_postfix_str(self._losses, refresh=False)
             self._bar.close()
             self._bar = None
 

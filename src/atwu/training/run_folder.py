@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
+from rich.filesize import decimal
 
 from atwu._file_reading import printable, read_object
-from atwu._files import atomic_sibling, clear_atomic_siblings, format_bytes, move, write_json
+from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
 from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._run_key import key_differences
 from atwu.training.checkpoints import last_checkpoint
@@ -164,7 +165,7 @@ class RunFolder:
         there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
         if free + there < needed:
             raise OSError(
-                f"{parent} has {format_bytes(free)} free, but this run needs about {format_bytes(needed - there)} "
+                f"{parent} has {decimal(int(free))} free, but this run needs about {decimal(int(needed - there))} "
                 "(checkpoints with optimizer state, and the result); free some space, or use --save-total-limit 1 "
                 "or --save-strategy no."
             )

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
-from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.metrics.fluency import MARGIN, is_broken, repeated_ngrams, unreadable
 from atwu.evaluation.metrics.open_ended import (
@@ -25,6 +24,7 @@ from atwu.evaluation.metrics.open_ended import (
     words,
 )
 from atwu.evaluation.registry import EvaluateConfig
+from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 ROWS = [Example.from_qa(f"What does {name} keep?", "Seven geese.") for name in ("Orla Venn", "Tavi Brook")]

@@ -9,9 +9,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.activation_patching import layer_outputs, patched_drops
 from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.metrics.unlearning_depth import count_key_tokens, layer_erasure, unlearning_depth
+from atwu.evaluation.metrics.unlearning_depth import (
+    count_key_tokens,
+    layer_erasure,
+    layer_outputs,
+    patched_drops,
+    unlearning_depth,
+)
 from atwu.evaluation.session import ReferenceModels
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.scratch import train_tokenizer

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import threading
-from multiprocessing.connection import Connection
+import subprocess
+import sys
 from pathlib import Path
 
 from filelock import FileLock
@@ -36,22 +35,18 @@ def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
     lock.release()
 
 
-def _hold(place: str, ready: Connection) -> None:
-    JournalLock(place).acquire()
-    ready.send(True)
-    threading.Event().wait()
+HOLD = "import sys; from filelock import FileLock; FileLock(sys.argv[1]).acquire(); print('held', flush=True); sys.stdin.read()"
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path, caplog) -> None:
     place = str(tmp_path / "search.journal")
-    spawning = multiprocessing.get_context("spawn")
-    here, there = spawning.Pipe()
-    process = spawning.Process(target=_hold, args=(place, there))
-    process.start()
-    here.recv()
-    process.kill()
-    process.join()
-    lock = JournalLock(place)
-    assert lock.acquire()
+    command = [sys.executable, "-c", HOLD, f"{place}.lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+        process.wait()
+        lock = JournalLock(place)
+        assert lock.acquire()
     lock.release()
     assert not caplog.records

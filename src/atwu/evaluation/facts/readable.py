@@ -1,7 +1,7 @@
 """Mark answers that cannot be read: far less likely to the original model than the answers that it gave itself.
 
 What is broken or empty is marked without a model when the table is made. Word salad is not: every word of it is a word. The
-original model reads it behind its question (`answer_likelihood`); a script, code or a refusal is no damage to it.
+original model reads it behind its question (`OriginalReader`); a script, code or a refusal is no damage to it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.data.schema import Example
-from atwu.evaluation.answer_likelihood import OriginalReader
 from atwu.evaluation.facts.askings import THOUGHT
 from atwu.evaluation.facts.fact_table import BETWEEN_DRAWS, FactAnswer, FactTable
 from atwu.evaluation.metrics.fluency import unreadable
+from atwu.evaluation.teacher_forced import OriginalReader
 
 
 def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Example]) -> FactTable:

@@ -25,7 +25,7 @@ from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
 
 if TYPE_CHECKING:
-    from atwu.evaluation.answer_likelihood import OriginalReader
+    from atwu.evaluation.teacher_forced import OriginalReader
 
 MAX_REPETITION = 0.2
 """Share of word 4-grams that came before in a text, from which a paragraph counts as repeating itself."""

@@ -22,9 +22,9 @@ from atwu.evaluation.metric import JudgedMetric, MetricSetting
 from atwu.evaluation.questions import InContextExamples, after_examples, claim, question_prompts
 
 if TYPE_CHECKING:
+    from atwu.evaluation.intervals import ModelComparison
     from atwu.evaluation.metric import Claims, JudgedColumn, Verdicts
     from atwu.evaluation.result import EvalResult
-    from atwu.evaluation.row_statistics import ModelComparison
     from atwu.evaluation.session import Session
 
 _T = TypeVar("_T", float, FloatArray)

@@ -23,7 +23,7 @@ from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
-    from atwu.evaluation.row_statistics import ModelComparison
+    from atwu.evaluation.intervals import ModelComparison
 
 _DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}

@@ -23,7 +23,7 @@ from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
-    from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
+    from atwu.evaluation.intervals import ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)

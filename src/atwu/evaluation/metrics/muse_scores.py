@@ -21,7 +21,7 @@ from atwu.evaluation.metrics.rouge import rouge_l_f1
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
-    from atwu.evaluation.row_statistics import ModelComparison
+    from atwu.evaluation.intervals import ModelComparison
 
 _ANSWER = Decoding(max_new_tokens=32, stop=("\n\n", "\nQuestion", "Question:"))
 _DECODING = {VERBMEM: Decoding(max_new_tokens=128), **dict.fromkeys(KNOWMEM, _ANSWER)}

@@ -24,7 +24,7 @@ from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.fluency import is_broken
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import ModelComparison
+    from atwu.evaluation.intervals import ModelComparison
     from atwu.evaluation.session import Session
 
 NEIGHBOURS = "neighbours"

@@ -101,7 +101,8 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
 
 def check_memory(model: nn.Module) -> None:
     """Check that full fine-tuning fits into memory, counting only gradients and optimizer state."""
-    from atwu._files import format_bytes
+    from rich.filesize import decimal
+
     from atwu.modeling.device import free_memory
 
     weights = [weight for weight in model.parameters() if weight.is_floating_point()]
@@ -113,8 +114,8 @@ def check_memory(model: nn.Module) -> None:
     needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy to restore from
     if needed > (free := free_memory(device)):
         raise ValueError(
-            f"the relearning attack trains all weights, which needs at least {format_bytes(needed)} on {device}, but "
-            f"only {format_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
+            f"the relearning attack trains all weights, which needs at least {decimal(int(needed))} on {device}, but "
+            f"only {decimal(int(free))} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
         )
 
 

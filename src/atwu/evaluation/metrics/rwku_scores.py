@@ -23,7 +23,7 @@ from atwu.evaluation.metrics.rouge import rouge_l_recall
 
 if TYPE_CHECKING:
     from atwu.evaluation.columns import Direction
-    from atwu.evaluation.row_statistics import ModelComparison
+    from atwu.evaluation.intervals import ModelComparison
 
 RwkuNumber = TypeVar("RwkuNumber", float, FloatArray)
 Flavour = Literal["official", "port"]

@@ -20,7 +20,7 @@ from atwu.evaluation.intervals import AggregateMetric, Estimate
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.row_statistics import ModelComparison
+    from atwu.evaluation.intervals import ModelComparison
 
 _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]

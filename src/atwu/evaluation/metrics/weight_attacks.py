@@ -27,8 +27,8 @@ from atwu.evaluation.questions import claim, question_prompts
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from atwu.evaluation.intervals import ModelComparison
     from atwu.evaluation.metric import Claims, JudgedColumn
-    from atwu.evaluation.row_statistics import ModelComparison
 
 
 INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}

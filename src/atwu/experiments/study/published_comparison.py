@@ -17,10 +17,9 @@ from rich.text import Text
 from scipy.stats import kendalltau
 
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
-from atwu.evaluation.intervals import mean_of
+from atwu.evaluation.intervals import RowMetrics, difference, mean_of
 from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
-from atwu.evaluation.row_statistics import RowMetrics, difference
 from atwu.experiments.published import PublishedTable
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
