@@ -64,7 +64,8 @@ def _lines(result: AskResult) -> list[_Line]:
 
 
 def _marked_parts(row: Example) -> list[tuple[str, bool]]:
-    parts, end = [], 0
+    parts: list[tuple[str, bool]] = []
+    end = 0
     for start, stop in row.forget_spans or ():
         parts += [(row.answer[end:start], False), (row.answer[start:stop], True)]
         end = stop
