@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import yaml
 from atwu.benchmarks.sources import load_rows
 from atwu.data.passages import passages, sentences
 from atwu.data.schema import Example
+from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.modeling.name_neighbours import names_by_kind
 from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_page import render_ask_page
 from atwu.request.asking.ask_result import AskResult
-from atwu.request.asking.asked_facts import AskedFact, RecitedText
+from atwu.request.asking.asked_facts import AskedFact, Compared, RecitedText
 from atwu.request.asking.document_recall import choose_passages, recite
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
 from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
@@ -60,6 +62,17 @@ def says(answers: Mapping[str, str], otherwise: str = "I don't know.") -> Callab
         return otherwise
 
     return say
+
+
+def fail_at(generate: Callable[..., None], words: str) -> Callable[..., None]:
+    """Return a generator that gives up, as a client does whose server fails again and again."""
+
+    def fail(prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Any], None]) -> None:
+        if any(words in prompt.messages[-1].content for prompt in prompts):
+            raise AtwuError("20 requests in a row failed")
+        generate(prompts, decoding, on_done)
+
+    return fail
 
 
 def question(*ways: str, subject: str | None = None) -> SubjectQuestion:
@@ -185,7 +198,18 @@ def test_what_changes_with_every_asking_is_not_known() -> None:
     )
     assert not fact.known
     assert fact.agree == 1
-    assert fact.askings == len(model.asked) == 8
+    assert fact.askings == len(model.asked) == 3, "asked further though the first answers have nothing in common"
+
+
+def test_what_two_first_answers_share_is_asked_in_all_ways() -> None:
+    towns = iter(["Lumo", "Sted", "Lumo", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
+    model = Scripted(lambda text: f"It is in {next(towns)}.")
+    (fact,) = ask_for_facts(
+        SubjectAsker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
+    )
+    assert (fact.key_text, fact.agree, fact.askings) == ("Lumo", 2, 8)
+    assert len(model.asked) == 8
+    assert not fact.known
 
 
 def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
@@ -337,8 +361,9 @@ def test_a_name_with_two_meanings_is_asked_about_as_both_and_says_so() -> None:
 
 
 def test_a_served_model_that_does_not_say_what_a_name_is_needs_the_kind() -> None:
-    with pytest.raises(ValueError, match="--kind, one of person, place"):
-        find_subject_kind(SubjectAsker(Scripted(says({}))), "Varn", KINDS)
+    found = find_subject_kind(SubjectAsker(Scripted(says({}))), "Varn", KINDS)
+    assert found.kinds == ()
+    assert "--kind, one of person, place" in found.note
 
 
 # A name from end to end
@@ -399,6 +424,22 @@ def test_what_was_found_before_a_server_fails_is_kept() -> None:
     assert "What is the capital of Varn?" in [row.question for row in result.rows]
 
 
+def test_a_server_that_fails_amid_the_questions_leaves_what_it_said_before() -> None:
+    model = Scripted(says(VARN))
+    model.generate = fail_at(model.generate, "national dish")  # type: ignore[method-assign]
+    result = about("Varn", model, kind="place")
+    assert result.interrupted == "20 requests in a row failed"
+    assert "What is the capital of Varn?" in [row.question for row in result.rows]
+
+
+def test_a_server_that_answers_nothing_is_not_asked_on() -> None:
+    model = Scripted(says({}), fails_on=("",))
+    result = about("Varn", model)
+    assert result.interrupted is not None
+    assert "none of 3 prompts got an answer (what Varn is): 503 overloaded" in result.interrupted
+    assert len(model.asked) == 3
+
+
 def test_single_failures_of_a_server_are_counted_in_one_line() -> None:
     result = about("Varn", Scripted(says(VARN), fails_at=(3, 9)), kind="place")
     assert result.interrupted is None
@@ -434,6 +475,13 @@ def test_several_names_are_asked_about_one_after_the_other() -> None:
     assert {"What is the capital of Varn?", "What is the capital of Sted?"} <= {row.question for row in result.rows}
     assert "of Varn and knows" in result.summary()
     assert result.summary().endswith("of Sted.")
+
+
+def test_a_name_without_a_kind_loses_nothing_of_the_others() -> None:
+    result = about("Varn, Sted", Scripted(says(VARN)))
+    assert "What is the capital of Varn?" in [row.question for row in result.rows]
+    assert any("'Sted' is; give it with --kind" in note for note in result.notes)
+    assert "says nothing about Sted" in result.summary()
 
 
 def test_other_ways_to_write_a_question_are_paraphrases_of_its_row() -> None:
@@ -538,6 +586,15 @@ def test_the_page_holds_every_row_and_escapes_what_the_model_says() -> None:
     assert "<script>alert" not in page
     assert "src=" not in page
     assert "6 of 7 askings" in page
+    assert "The capital of Varn is <b>Lumo</b>." in page
+
+
+def test_a_second_model_is_summed_up_in_one_sentence() -> None:
+    facts = tuple(
+        replace(asked_fact("Lumo", 8), subject="Varn", compared=Compared("It is Sted.", agree, 10)) for agree in (6, 5)
+    )
+    result = AskResult("mine", "Varn", facts, names=("Varn",), compared_model="other")
+    assert result.summary() == "mine knows 2 facts of Varn. other says the same to 1 of 2 questions."
 
 
 def test_every_shipped_name_kind_of_a_template_exists() -> None:

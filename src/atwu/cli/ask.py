@@ -111,8 +111,11 @@ class AskCommand:
     def _write(self, result: AskResult) -> None:
         if self.output is not None:
             result.write(self.output)
-            say(f"written: {self.output}, {len(result.rows)} rows. Delete the lines that the model may keep, then:")
-            say(f"  atwu unlearn --model {self.model} --forget {self.output} --output unlearned\n")
+            if result.rows:
+                say(f"written: {self.output}, {len(result.rows)} rows. Delete the lines that the model may keep, then:")
+                say(f"  atwu unlearn --model {self.model} --forget {self.output} --output unlearned\n")
+            else:
+                say(f"written: {self.output}, without rows\n")
         if self.html is not None:
             from atwu._files import write_text
             from atwu.request.asking.ask_page import render_ask_page

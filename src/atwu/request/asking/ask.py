@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from atwu._file_reading import file_text
 from atwu.data.matching import states
@@ -32,8 +33,12 @@ MOST_PASSAGES = 200
 """Passages of a document that are tested: about 20 pages, or an evenly spaced part of more."""
 QUESTIONED_PASSAGES = 40
 """Passages that the model is asked about, at most; a question costs as much as eight passages."""
+SERVED_AT_ONCE = 12
+"""Questions or passages that a served model gets together: if the server fails, what it said to those before is kept."""
 _LONGEST_ROW = 4096
 """Tokens of a question with its answer, at most; models with fewer positions read fewer."""
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +183,8 @@ def ask_into(
         elif request.questions is not None:
             findings.asked += [SubjectQuestion((line,), "questions") for line in _lines(request.questions)]
             _check_lengths(asker, findings.asked, request.questions)
-            findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
+            for portion in _portions(asker, findings.asked):
+                findings.facts += ask_for_facts(asker, portion, progress="questions")
         elif request.document is not None:
             _ask_document(findings, asker, request, say)
     except (AtwuError, OSError) as error:
@@ -253,6 +259,8 @@ def _ask_about(
         kinds = kind.kinds
         findings.notes.append(kind.note)
         say(kind.note)
+        if not kinds:
+            return
     findings.kinds = tuple(dict.fromkeys((*findings.kinds, *kinds)))
     earlier = len(findings.facts)
     questions = [question for kind in kinds for question in kind.questions(subject)]
@@ -278,9 +286,18 @@ def _ask_new(
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
     findings.asked += new
-    for fact in ask_for_facts(asker, new, kinds=kinds, progress=progress):
-        if fact.source == "template" or fact.key_text.casefold() not in earlier:
-            findings.facts.append(fact)
+    for portion in _portions(asker, new):
+        for fact in ask_for_facts(asker, portion, kinds=kinds, progress=progress):
+            if fact.source == "template" or fact.key_text.casefold() not in earlier:
+                findings.facts.append(fact)
+
+
+def _portions(asker: SubjectAsker, items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """Return what is asked together: all of it if the model is in this process, which is fastest."""
+    size = len(items)
+    if asker.read is None:
+        size = SERVED_AT_ONCE
+    return [items[start : start + size] for start in range(0, len(items), max(1, size))]
 
 
 def _ask_chained(
@@ -334,9 +351,11 @@ def _ask_document(findings: _Findings, asker: SubjectAsker, request: AskRequest,
         )
         findings.notes.append(note)
         say(note)
-    findings.texts += recite(asker, chosen)
+    for texts in _portions(asker, chosen):
+        findings.texts += recite(asker, texts)
     findings.asked += document_questions(asker, choose_passages(chosen, QUESTIONED_PASSAGES))
-    findings.facts += ask_for_facts(asker, findings.asked, progress="questions")
+    for questions in _portions(asker, findings.asked):
+        findings.facts += ask_for_facts(asker, questions, progress="questions")
 
 
 def _compare_into(findings: _Findings, asker: SubjectAsker) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from atwu.data.schema import Example
 from atwu.request.asking.ask_result import AskResult
 
 SAVED_AS = "rows.jsonl"
@@ -22,7 +24,8 @@ class _Line:
     """A row of the page."""
 
     question: str
-    answer: str
+    answer: Sequence[tuple[str, bool]]
+    """Parts of the answer, and whether each is the fact."""
     sure: str
     compared: str
     record: str
@@ -53,11 +56,20 @@ def _lines(result: AskResult) -> list[_Line]:
         if fact.compared is not None:
             compared = f"{fact.compared.answer} ({fact.compared.agree} of {fact.compared.askings})"
         sure = f"{fact.agree} of {fact.askings} askings"
-        lines.append(_Line(fact.row.question, fact.row.answer, sure, compared, _json(fact.record())))
+        lines.append(_Line(fact.row.question, _marked_parts(fact.row), sure, compared, _json(fact.record())))
     for text in result.recited:
         sure = f"{text.longest_run} words by heart"
-        lines.append(_Line("(text)", text.text, sure, "", _json(text.record())))
+        lines.append(_Line("(text)", [(text.text, False)], sure, "", _json(text.record())))
     return lines
+
+
+def _marked_parts(row: Example) -> list[tuple[str, bool]]:
+    parts: list[tuple[str, bool]] = []
+    end = 0
+    for start, stop in row.forget_spans or ():
+        parts += [(row.answer[end:start], False), (row.answer[start:stop], True)]
+        end = stop
+    return [*parts, (row.answer[end:], False)]
 
 
 def _json(record: dict[str, object]) -> str:

@@ -89,7 +89,12 @@ class AskResult:
             parts.append(f"leads back from answers by {_counted(len(self.chained), 'question')}")
         if self.texts:
             parts.append(f"recites {len(self.recited)} of {_counted(len(self.texts), 'passage')} of {self.about}")
-        return f"{self.model} {' and '.join(parts)}."
+        sentence = f"{self.model} {' and '.join(parts)}."
+        compared = [fact.compared for fact in self.known if fact.compared is not None]
+        if compared:
+            same = sum(answers.repeated for answers in compared)
+            sentence += f" {self.compared_model} says the same to {same} of {_counted(len(compared), 'question')}."
+        return sentence
 
 
 def write_records(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -32,6 +32,11 @@ class Compared:
     askings: int
     """Askings in all, and those in which it says the key text of the first model."""
 
+    @property
+    def repeated(self) -> bool:
+        """Whether it says this key text in most ways of asking."""
+        return self.agree >= KNOWN_SHARE * max(1, self.askings)
+
 
 @dataclass(frozen=True, slots=True)
 class AskedFact:

@@ -18,17 +18,17 @@ MOST_TOKENS = 96
 
 def recite(asker: SubjectAsker, chosen: Sequence[Passage]) -> list[RecitedText]:
     """Return how much of each passage the model continues word for word from its first third."""
-    askings = [_continuation(asker, passage.opening) for passage in chosen]
     longest = max((len(word_spans(passage.rest)) for passage in chosen), default=0)
-    tokens = min(MOST_TOKENS, _TOKENS_PER_WORD * longest)
-    answers = asker.ask(askings, tokens=max(1, tokens), progress="passages")
+    tokens = max(1, min(MOST_TOKENS, _TOKENS_PER_WORD * longest))
+    askings = [_continuation(asker, passage.opening, tokens) for passage in chosen]
+    answers = asker.ask(askings, progress="passages")
     return [_recited(passage, answer) for passage, answer in zip(chosen, answers, strict=True)]
 
 
-def _continuation(asker: SubjectAsker, opening: str) -> SubjectPrompt:
+def _continuation(asker: SubjectAsker, opening: str, tokens: int) -> SubjectPrompt:
     if asker.read is not None:
-        return asker.opening(opening)
-    return asker.question(f"Continue this text word for word, without comment:\n\n{opening}")
+        return asker.opening(opening, tokens=tokens)
+    return asker.question(f"Continue this text word for word, without comment:\n\n{opening}", tokens=tokens)
 
 
 def _recited(passage: Passage, said: str) -> RecitedText:

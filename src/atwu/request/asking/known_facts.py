@@ -59,16 +59,19 @@ def ask_for_facts(
 ) -> list[AskedFact]:
     """Return what a model says to questions, in order, without those that it does not answer at all.
 
+    A question whose first answers have nothing in common is asked no further.
+
     Args:
         kinds: kinds of subjects, whose names are asked about for comparison if the model is served.
         progress: name of the questions in the progress display.
     """
-    ways = [_all_ways(asker, question) for question in questions]
-    answers = iter(asker.ask([way for several in ways for way in several], progress=progress))
-    said = []
-    for question, several in zip(questions, ways, strict=True):
-        texts = [(way, next(answers)) for way in several]
-        said.append([_said(question, way, text) for way, text in texts if text.strip()])
+    said = _ask_ways(asker, [(question, _first_ways(asker, question)) for question in questions], progress)
+    fillers = _fillers(said)
+    agreed = [_agreed_fact(question, sayings, fillers) for question, sayings in zip(questions, said, strict=True)]
+    open_places = [place for place, fact in enumerate(agreed) if fact is not None and fact.agree > 1]
+    further = [(questions[place], asker.further_ways(questions[place])) for place in open_places]
+    for place, sayings in zip(open_places, _ask_ways(asker, further, f"{progress}, in other ways"), strict=True):
+        said[place] += sayings
     fillers = _fillers(said)
     facts = [
         fact
@@ -76,6 +79,18 @@ def ask_for_facts(
         if (fact := _agreed_fact(question, sayings, fillers)) is not None
     ]
     return _compared_with_other_names(asker, facts, kinds, progress)
+
+
+def _ask_ways(
+    asker: SubjectAsker, ways: Sequence[tuple[SubjectQuestion, Sequence[SubjectPrompt]]], progress: str
+) -> list[list[_Said]]:
+    """Ask questions in some ways, and return of each what was said, without empty answers."""
+    answers = iter(asker.ask([way for _, several in ways for way in several], progress=progress))
+    said = []
+    for question, several in ways:
+        texts = [(way, next(answers)) for way in several]
+        said.append([_said(question, way, text) for way, text in texts if text.strip()])
+    return said
 
 
 def mark_guesses(facts: Sequence[AskedFact]) -> list[AskedFact]:
@@ -113,8 +128,12 @@ def compare_facts(
     return compared
 
 
+def _first_ways(asker: SubjectAsker, question: SubjectQuestion) -> list[SubjectPrompt]:
+    return [asker.question(question.question), *asker.first_ways(question)]
+
+
 def _all_ways(asker: SubjectAsker, question: SubjectQuestion) -> list[SubjectPrompt]:
-    return [asker.question(question.question), *asker.first_ways(question), *asker.further_ways(question)]
+    return [*_first_ways(asker, question), *asker.further_ways(question)]
 
 
 def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
@@ -235,16 +254,20 @@ def _compared_with_other_names(
 def _tested_by_evidence(asker: SubjectAsker, facts: Sequence[AskedFact]) -> list[AskedFact]:
     read = asker.read
     assert read is not None
-    rows = [fact.row for fact in facts]
+    rows = [_until_last_mark(fact.row) for fact in facts]
     evidence = evidence_of(rows, read, read.neighbours)
     encoded = read.encoder.encode_rows(rows, what="answers").rows
     tokens = read_tokens(read.generator.model, encoded, entropy=False)
     return [
-        replace(
-            fact, told_apart=_is_told_apart(fact.row, values), probability=key_token_probability(fact.row, token_row)
-        )
-        for fact, values, token_row in zip(facts, evidence, tokens, strict=True)
+        replace(fact, told_apart=_is_told_apart(row, values), probability=key_token_probability(row, token_row))
+        for fact, row, values, token_row in zip(facts, rows, evidence, tokens, strict=True)
     ]
+
+
+def _until_last_mark(row: Example) -> Example:
+    """Return a row whose answer ends behind its last marked part: what follows changes no probability before it."""
+    end = max(end for _, end in row.forget_spans or ())
+    return row.with_answer(row.answer[:end], row.forget_spans)
 
 
 def _is_told_apart(row: Example, evidence: FloatArray) -> bool:

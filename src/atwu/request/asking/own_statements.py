@@ -21,11 +21,11 @@ _REQUESTS = (
     "What should everybody know about {name}?",
     "Write three short sentences about the history of {name}.",
 )
-STATEMENT_TEMPERATURES = (0.7, 1.0)
-"""Temperatures at which a model tells more: what it makes up at them is dropped when it is asked."""
-_STATEMENT_TOKENS = 80
-_QUESTION_TOKENS = 24
-MOST_STATEMENTS = 24
+STATEMENT_TEMPERATURES = (0.0, 0.7)
+"""Above 0 a model tells more: what it makes up there is dropped when it is asked."""
+_STATEMENT_TOKENS = 64
+_QUESTION_TOKENS = 20
+MOST_STATEMENTS = 12
 """Statements that are turned into questions, at most."""
 _LONGEST_STATEMENT = 30
 """Words of a statement, at most: of longer ones small models ask vague questions."""
@@ -40,9 +40,12 @@ _SHOWN = (
 def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
     """Return questions whose answers are what a model says about a subject by itself."""
     requests = [request.replace("{name}", subject) for request in _REQUESTS]
-    askings = [asker.question(request) for request in requests]
-    askings += [asker.question(request, temperature=value) for request in requests for value in STATEMENT_TEMPERATURES]
-    texts = asker.ask(askings, tokens=_STATEMENT_TOKENS, progress=f"what it says about {subject} by itself")
+    askings = [
+        asker.question(request, temperature=value, tokens=_STATEMENT_TOKENS)
+        for value in STATEMENT_TEMPERATURES
+        for request in requests
+    ]
+    texts = asker.ask(askings, progress=f"what it says about {subject} by itself")
     statements = [sentence for text in texts for sentence in sentences(text) if _is_statement(sentence, subject)]
     chosen = list(dict.fromkeys(statements))[:MOST_STATEMENTS]
     questions = questions_from(asker, chosen, subject=subject, source=OWN_QUESTION).values()
@@ -58,7 +61,7 @@ def questions_from(
         subject: what every question must name; None if it may be about anything.
     """
     askings = [_question_asking(asker, statement) for statement in statements]
-    written = asker.ask(askings, tokens=_QUESTION_TOKENS, stop=("\n",), progress="questions about its statements")
+    written = asker.ask(askings, stop=("\n",), progress="questions about its statements")
     questions: dict[str, SubjectQuestion] = {}
     for statement, text in zip(statements, written, strict=True):
         question = text.partition("?")[0].strip() + "?"
@@ -71,8 +74,8 @@ def _question_asking(asker: SubjectAsker, statement: str) -> SubjectPrompt:
     shown = "\n\n".join(f"Sentence: {said}\nQuestion: {question}" for said, question in _SHOWN)
     text = f"{shown}\n\nSentence: {statement}\nQuestion:"
     if asker.read is not None:
-        return SubjectPrompt(Prompt((), prefill=text))
-    return asker.question(f"Write one question that the last sentence answers.\n\n{text}")
+        return SubjectPrompt(Prompt((), prefill=text), tokens=_QUESTION_TOKENS)
+    return asker.question(f"Write one question that the last sentence answers.\n\n{text}", tokens=_QUESTION_TOKENS)
 
 
 def _is_statement(sentence: str, subject: str) -> bool:

@@ -20,8 +20,12 @@ from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Pr
 from atwu.request.asking.subject_templates import SubjectQuestion, is_question
 from atwu.request.row_facts import ModelReader
 
-ANSWER_TOKENS = 32
-"""Tokens of an answer; most first sentences of small chat models end before."""
+ANSWER_TOKENS = 24
+"""Tokens of an answer: two repetitions of the question. Small chat models rarely name the answer later, but go on for long."""
+COMPLETION_TOKENS = 16
+"""Tokens with which a sentence is completed: what completes "The capital of Egypt is" stands at its beginning."""
+FIRST_WAYS = 2
+"""Further ways that are asked first, at least: where no two of three answers agree, hardly a fact is known."""
 TEMPERATURES = (0.4, 0.7)
 """Temperatures at which a question is asked again: what a model knows survives both. At 1.0 a model of 135M parameters answers
 one question in two beside the point, whether it knows the answer or not."""
@@ -41,6 +45,8 @@ class SubjectPrompt:
     temperature: float = 0.0
     opening: str = ""
     """What a text without a conversation continues; it is no part of the answer."""
+    tokens: int = ANSWER_TOKENS
+    """Tokens of the answer, at most."""
 
 
 @dataclass
@@ -66,7 +72,6 @@ class SubjectAsker:
         self,
         askings: Sequence[SubjectPrompt],
         *,
-        tokens: int = ANSWER_TOKENS,
         stop: tuple[str, ...] = (),
         progress: str,
     ) -> list[str]:
@@ -75,15 +80,17 @@ class SubjectAsker:
         Raises:
             AtwuError: there is no answer at all.
         """
-        earlier_failures = len(self.failures)
+        self.asked += len(askings)
         answers = [""] * len(askings)
         too_long = self.too_long(askings)
-        self.failures += [reason for reason in too_long if reason is not None]
-        for temperature in sorted({asking.temperature for asking in askings}):
+        failures = [reason for reason in too_long if reason is not None]
+        readable = [place for place, reason in enumerate(too_long) if reason is None]
+        answered = 0
+        for temperature, tokens in sorted({(askings[place].temperature, askings[place].tokens) for place in readable}):
             places = [
                 place
-                for place, asking in enumerate(askings)
-                if asking.temperature == temperature and too_long[place] is None
+                for place in readable
+                if (askings[place].temperature, askings[place].tokens) == (temperature, tokens)
             ]
             decoding = Decoding(max_new_tokens=tokens, temperature=temperature, seed=self.seed, stop=stop)
             prompts = [askings[place].prompt for place in places]
@@ -91,11 +98,13 @@ class SubjectAsker:
             for place, text in zip(places, texts, strict=True):
                 answers[place] = text.answer
                 if text.error is not None:
-                    self.failures.append(text.error)
-        self.asked += len(askings)
-        failed = len(self.failures) - earlier_failures
-        if askings and failed == len(askings):
-            raise AtwuError(f"none of {failed} prompts got an answer ({progress}): {self.failures[-1]}")
+                    failures.append(text.error)
+            answered += sum(text.error is None for text in texts)
+            if not answered:
+                break  # a server that answers nothing is not asked for the rest
+        self.failures += failures
+        if failures and not answered:
+            raise AtwuError(f"none of {len(failures)} prompts got an answer ({progress}): {failures[-1]}")
         return answers
 
     def too_long(self, askings: Sequence[SubjectPrompt]) -> list[str | None]:
@@ -109,28 +118,28 @@ class SubjectAsker:
             return None  # a served model may change under its name
         return GenerationStore()
 
-    def question(self, text: str, *, temperature: float = 0.0, draw: int = 0) -> SubjectPrompt:
+    def question(
+        self, text: str, *, temperature: float = 0.0, draw: int = 0, tokens: int = ANSWER_TOKENS
+    ) -> SubjectPrompt:
         """Return a question in a conversation of its own."""
         messages = with_system((Message("user", text),), self.system)
-        return SubjectPrompt(Prompt(messages, draw=draw), temperature)
+        return SubjectPrompt(Prompt(messages, draw=draw), temperature, tokens=tokens)
 
-    def opening(self, text: str) -> SubjectPrompt:
+    def opening(self, text: str, *, tokens: int = COMPLETION_TOKENS) -> SubjectPrompt:
         """Return a text to continue; a served model is asked to, since servers take no text without a conversation."""
         if self.read is not None:
-            return SubjectPrompt(Prompt((), prefill=text), opening=text)
+            return SubjectPrompt(Prompt((), prefill=text), opening=text, tokens=tokens)
         complete = _phrases(text).get("complete", ("{opening}",))[0]
         return self.question(complete.replace("{opening}", text))
 
     def first_ways(self, question: SubjectQuestion) -> list[SubjectPrompt]:
-        """Return the other ways in which a question is written; of one without others, generic ways."""
+        """Return the other ways in which a question is written, and generic ones if there are fewer than `FIRST_WAYS`."""
         ways = [self.question(way) if is_question(way) else self.opening(way) for way in question.ways[1:]]
-        return ways or self._generic_ways(question.question)[:2]
+        return [*ways, *self._generic_ways(question.question)[: max(0, FIRST_WAYS - len(ways))]]
 
     def further_ways(self, question: SubjectQuestion) -> list[SubjectPrompt]:
-        """Return generic ways of asking, and sampled answers to the question."""
-        generic = self._generic_ways(question.question)
-        if len(question.ways) == 1:
-            generic = generic[2:]
+        """Return the generic ways that are left, and sampled answers to the question."""
+        generic = self._generic_ways(question.question)[max(0, FIRST_WAYS - len(question.ways) + 1) :]
         return [*generic, *(self.question(question.question, temperature=value) for value in TEMPERATURES)]
 
     def _generic_ways(self, question: str) -> list[SubjectPrompt]:

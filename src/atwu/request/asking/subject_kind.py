@@ -21,23 +21,21 @@ _ANSWER_TOKENS = 24
 @dataclass(frozen=True, slots=True)
 class FoundKind:
     kinds: tuple[SubjectKind, ...]
-    """The kind, or the two kinds of a name with two meanings."""
+    """The kind, or the two kinds of a name with two meanings; none if the model does not say what the name is."""
     note: str
     """How it was found, in one line."""
 
 
 def find_subject_kind(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> FoundKind:
-    """Return the kind of a name.
-
-    Raises:
-        ValueError: the model does not say what the name is, and has no weights to compare names.
-    """
+    """Return the kind of a name; none if the model does not say what it is, and has no weights to compare names."""
     questions = [question.replace("{name}", name) for question in _QUESTIONS]
-    askings = [asker.question(question) for question in questions]
+    askings = [asker.question(question, tokens=_ANSWER_TOKENS) for question in questions]
     askings += [
-        asker.question(question, temperature=1.0, draw=draw) for question in questions for draw in range(_SAMPLED)
+        asker.question(question, temperature=1.0, draw=draw, tokens=_ANSWER_TOKENS)
+        for question in questions
+        for draw in range(_SAMPLED)
     ]
-    answers = asker.ask(askings, tokens=_ANSWER_TOKENS, progress=f"what {name} is")
+    answers = asker.ask(askings, progress=f"what {name} is")
     votes = Counter(kind for answer in answers if (kind := _kind_in(answer, name, kinds)) is not None)
     ranked = votes.most_common(2)
     if ranked and ranked[0][1] > 1:
@@ -48,18 +46,15 @@ def find_subject_kind(asker: SubjectAsker, name: str, kinds: Mapping[str, Subjec
             return FoundKind((listed,), f"{name}: asked about as a {listed.name}, like {other} (--kind changes it)")
     if ranked:
         return _voted(name, kinds, ranked[:1], len(answers))
-    raise ValueError(
-        f"the model does not say what kind of thing {name!r} is; give it with --kind, one of {', '.join(kinds)}."
+    return FoundKind(
+        (), f"the model does not say what kind of thing {name!r} is; give it with --kind, one of {', '.join(kinds)}."
     )
 
 
 def kind_of_answer(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
     """Return the kind of an answer that becomes a subject; None for one that is no name of such a kind, such as "German"."""
     if asker.read is None:
-        try:
-            return find_subject_kind(asker, name, kinds).kinds[0]
-        except ValueError:
-            return None
+        return next(iter(find_subject_kind(asker, name, kinds).kinds), None)
     return _listed_kind(_closest_names(asker, name)[0], kinds)
 
 
