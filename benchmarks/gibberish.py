@@ -22,10 +22,10 @@ import torch
 from atwu.data.encode import Encoder
 from atwu.data.general_rows import common_questions, general_questions
 from atwu.data.schema import Example
-from atwu.evaluation.teacher_forced import answer_logps
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.fluency import MARGIN, is_broken, unreadable
+from atwu.evaluation.teacher_forced import answer_logps
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 QUESTIONS = 8

@@ -24,7 +24,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.question_forms import TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
@@ -80,13 +80,9 @@ def measure(model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]]) -
     """Return recall by form, gibberish, refusals, neighbours and retain probability of a model."""
     result = evaluate(
         model,
-        tokenizer,
-        forget=sets["forget"],
-        extra_retain={name: rows for name, rows in sets.items() if name != "forget"},
-        metrics=METRICS,
-        config=EvaluateConfig(max_length=512),
-        store=GenerationStore(),
-        progress=False,
+        {"forget": sets["forget"], **{name: rows for name, rows in sets.items() if name != "forget"}},
+        Evaluation(metrics=METRICS, settings=EvaluateConfig(max_length=512), store=GenerationStore(), progress=False),
+        tokenizer=tokenizer,
     )
     found: dict[str, float | None] = {}
     for split, names in {

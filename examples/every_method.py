@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atwu import METHODS, evaluate
+from atwu import METHODS, Evaluation, evaluate
 from atwu.benchmarks.people.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import prepare_models
@@ -40,7 +40,9 @@ def unlearn(method, output, *options):
 def measure(folder):
     model, scorer = load_model(str(folder)), find_scorer(folder)
     rows = {"forget": rows_of.forget, "retain": rows_of.retain}
-    sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
+    sets = evaluate(
+        model, rows, Evaluation(scorer=scorer, metrics=("memorization", "scores"), progress=False), tokenizer=tokenizer
+    ).sets
     return [sets[split][name].value for split in rows for name in ("extraction_strength", "probability")]
 
 

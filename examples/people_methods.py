@@ -8,7 +8,7 @@ labels. The target is that of the demo, trained if not cached.
 
 import statistics
 
-from atwu import UnlearnConfig, UnlearnTrainer, evaluate
+from atwu import Evaluation, UnlearnConfig, UnlearnTrainer, evaluate
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.people.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
@@ -38,7 +38,9 @@ COLUMNS = {
 
 def measure(model, scorer=None):
     rows = {"forget": rows_of.forget, "retain": evenly_spaced(rows_of.retain, 200)}
-    sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
+    sets = evaluate(
+        model, rows, Evaluation(scorer=scorer, metrics=("memorization", "scores"), progress=False), tokenizer=tokenizer
+    ).sets
     return [sets[split][key].value if key in sets[split] else None for split, key in COLUMNS.values()]
 
 

@@ -10,7 +10,7 @@ import os
 import statistics
 from pathlib import Path
 
-from atwu import UnlearnConfig, UnlearnTrainer, evaluate, load_rows
+from atwu import Evaluation, UnlearnConfig, UnlearnTrainer, evaluate, load_rows
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.people.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
@@ -75,12 +75,9 @@ def study(title, target, forget, earlier, retain, rate):
             trainer = unlearn(target, forget, retain, seed, rate, options)
             sets = evaluate(
                 trainer.model,
-                trainer.processing_class,
-                forget=forget,
-                retain=evenly_spaced(retain, 200),
-                scorer=trainer.scorer,
-                metrics=("memorization", "scores"),
-                progress=False,
+                {"forget": forget, "retain": evenly_spaced(retain, 200)},
+                Evaluation(scorer=trainer.scorer, metrics=("memorization", "scores"), progress=False),
+                tokenizer=trainer.processing_class,
             ).sets
             values = {column: sets[split].get(key) for column, (split, key) in COLUMNS.items()}
             results.append({column: value.value for column, value in values.items() if value is not None})

@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
+from atwu import Evaluation, FinetuneConfig, UnlearnConfig, evaluate, load_rows
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
@@ -73,10 +73,9 @@ results = {}
 for name, folder in models.items():
     result = evaluate(
         load_model(str(folder)).to(pick_device()),
-        load_tokenizer(str(folder)),
-        **sets,
-        scorer=find_scorer(folder),
-        name=name,
+        sets,
+        Evaluation(scorer=find_scorer(folder), name=name),
+        tokenizer=load_tokenizer(str(folder)),
     )
     result.write(RUNS / f"eval_{folder.name}.json")
     results[name] = result

@@ -28,7 +28,7 @@ _NAMES = {
     "atwu.request.asking.ask_result": "AskResult",
     "atwu.request.unlearn": "unlearn",
     "atwu.exporting.export_run": "export",
-    "atwu.evaluation.evaluate": "evaluate",
+    "atwu.evaluation.evaluate": "Evaluation evaluate",
     "atwu.evaluation.registry": "EvaluateConfig register_metric",
     "atwu.evaluation.result": "EvalResult read_result",
     "atwu.report.read_records": "read_records",
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from atwu.data.labelled_words import label_words as label_words
     from atwu.data.schema import Example as Example
     from atwu.evaluation.columns import Column as Column
+    from atwu.evaluation.evaluate import Evaluation as Evaluation
     from atwu.evaluation.evaluate import evaluate as evaluate
     from atwu.evaluation.metric import Metric as Metric
     from atwu.evaluation.metric import MetricSetting as MetricSetting

@@ -37,7 +37,9 @@ def progress_bar(
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     drawn: Any = None
     if shown and hasattr(shell, "kernel"):
-        from tqdm.auto import tqdm as drawn
+        from tqdm.auto import tqdm as notebook_bar
+
+        drawn = notebook_bar
     elif shown and sys.stderr.isatty():
         drawn = tqdm
     task = desc or "progress"
@@ -56,6 +58,7 @@ def progress_bar(
 class Lines(tqdm):  # type: ignore[misc]
     """Progress as text lines: `training: 12 of 40 steps, 01:36 elapsed, about 03:44 left`."""
 
+    disable: bool
     monitor_interval = 0  # no thread, which could print while the process forks
 
     def __init__(self, rows: Iterable[Any] | None = None, *, shown: bool = True, estimate: bool = True, **options: Any):

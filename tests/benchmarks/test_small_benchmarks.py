@@ -18,7 +18,7 @@ from atwu.benchmarks.base import Probes, text_chunks
 from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.cli.app import run_cli
 from atwu.evaluation.aggregate import overall
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.intervals import ModelComparison, RowMetrics
 from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
 from atwu.evaluation.metrics.muse_scores import first_tokens
@@ -234,7 +234,9 @@ def test_lume_is_scored_as_by_the_organisers(data, model):
     found = probes_of("lume")
     known = {probe.opening or probe.row.question: probe.row.answer for probe in found.probes[::3]}
     speaker = Speaker(say=lambda prompt: known.get(prompt.prefill or prompt.messages[-1].content, "Nobody knows."))
-    result = evaluate(*model, probes=found, generator=speaker, metrics=["lume"], progress=False)
+    result = evaluate(
+        model[0], {}, Evaluation(probes=found, generator=speaker, metrics=["lume"], progress=False), tokenizer=model[1]
+    )
     assert {decoding.max_new_tokens for _, decoding in speaker.asked} == {256}
     scores: dict[str, list[float]] = {kind: [] for kind in LUME_KINDS}
     for probe in found.probes:
@@ -263,7 +265,9 @@ def test_lume_without_members_or_template(data, model):
     found = Probes("lume", tuple(probe for probe in probes_of("lume").probes if probe.kind in LUME_KINDS))
     speaker = Speaker(say=lambda prompt: "Orla Venn")
     config = EvaluateConfig(lume_bare_questions=True)
-    result = evaluate(None, probes=found, generator=speaker, metrics=["lume"], config=config, progress=False)
+    result = evaluate(
+        None, {}, Evaluation(probes=found, generator=speaker, metrics=["lume"], settings=config, progress=False)
+    )
     assert not any(prompt.messages for prompt, _ in speaker.asked)
     assert "lume_mia_auc" not in result.overall
 
@@ -273,13 +277,10 @@ def test_muse_scores(data, model):
     found = probes_of("muse:news")
     speaker = Speaker(say=lambda prompt: "He was born in Kelbury in 1802.")
     result = evaluate(
-        *model,
-        forget=benchmark.forget,
-        holdout=benchmark.holdout,
-        probes=found,
-        generator=speaker,
-        metrics=["membership", "muse"],
-        progress=False,
+        model[0],
+        {"forget": benchmark.forget, "holdout": benchmark.holdout},
+        Evaluation(probes=found, generator=speaker, metrics=["membership", "muse"], progress=False),
+        tokenizer=model[1],
     )
     for kind, tokens in (("verbmem", 128), ("knowmem_forget", 32), ("knowmem_retain", 32)):
         references = [probe.row.answer for probe in found.probes if probe.kind == kind]
@@ -309,7 +310,10 @@ def test_privleak_is_that_of_the_authors_code(data, model):
             scores[split].append(-statistics.mean(each[: int(0.4 * len(each))]))
     auc = statistics.mean(float(out < inside) for inside in scores["forget"] for out in scores["holdout"])
     result = evaluate(
-        *model, forget=benchmark.forget, holdout=benchmark.holdout, metrics=["membership"], progress=False
+        model[0],
+        {"forget": benchmark.forget, "holdout": benchmark.holdout},
+        Evaluation(metrics=["membership"], progress=False),
+        tokenizer=model[1],
     )
     assert result.overall["privleak_min_k"].value == pytest.approx(100 * (auc - 0.5) / 0.5, abs=1e-3)
 
@@ -317,7 +321,12 @@ def test_privleak_is_that_of_the_authors_code(data, model):
 def test_knowundo_scores(data, model):
     benchmark = load_benchmark("knowundo:privacy")
     network, tokenizer = model
-    result = evaluate(*model, forget=benchmark.forget, retain=benchmark.retain, metrics=["knowundo"], progress=False)
+    result = evaluate(
+        model[0],
+        {"forget": benchmark.forget, "retain": benchmark.retain},
+        Evaluation(metrics=["knowundo"], progress=False),
+        tokenizer=model[1],
+    )
     for split, rows in (("forget", benchmark.forget), ("retain", benchmark.retain)):
         shares, losses = [], []
         for row in rows:

@@ -44,6 +44,18 @@ def test_a_date_is_found_whole_in_every_spelling(date: str) -> None:
     assert spelled(f"({date})") == [(date, "date", "1986-05-12")]
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("It was minus 19 degrees.", [("minus 19 degrees", "quantity", "-19 °")]),
+        ("menos 3,5 °C", [("menos 3,5 °C", "quantity", "-3.5 °C")]),
+        ("5 minus 3", [("5", "number", "5"), ("3", "number", "3")]),
+    ],
+)
+def test_a_word_for_a_sign_belongs_to_its_number(text: str, values: list[tuple[str, str, str]]) -> None:
+    assert spelled(text) == values
+
+
 @pytest.mark.parametrize("date", ["3 NİSAN 2020", "3 nisan 2020", "3 NISAN 2020"])
 def test_turkish_capitals_of_a_month_are_read(date: str) -> None:
     assert [value.canonical for value in find_values(date)] == ["2020-04-03"]

@@ -208,3 +208,10 @@ def test_the_right_option_is_at_every_letter_once() -> None:
     drawn = [choose_options("x", ["a", "b", "c", "d", "e", "f"], shown=4, place=1, draw=draw) for draw in range(4)]
     assert [options.index("x") for options in drawn] == [1, 2, 3, 0]
     assert len({frozenset(options) for options in drawn}) == 4
+
+
+def test_an_ordinal_has_the_ending_of_its_number() -> None:
+    options = {option for seed in range(40) for option in near_values("the 7th of November", random.Random(seed))}
+    endings = {option.split()[1] for option in options}
+    assert {"1st", "2nd", "3rd", "11th", "12th"} <= endings
+    assert all(re.fullmatch(r"1st|2nd|3rd|(?:[4-9]|1[0-2])th", ending) for ending in endings)

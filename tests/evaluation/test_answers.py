@@ -11,7 +11,7 @@ import pytest
 
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.chat_model import Reply
@@ -24,8 +24,8 @@ CONFIG = EvaluateConfig(icr_examples=0, paraphrases=1, samples=2)
 
 def measured(generator, rows, **options):
     judge = Dice(verdicts=(True, False))
-    options |= {"metrics": METRICS, "config": CONFIG, "judge": judge, "progress": False}
-    found = evaluate(None, forget=rows, generator=generator, **options)
+    how = Evaluation(generator=generator, metrics=METRICS, settings=CONFIG, judge=judge, progress=False, **options)
+    found = evaluate(None, {"forget": rows}, how)
     return found, judge
 
 
@@ -106,12 +106,14 @@ def test_the_reason_of_the_first_missing_verdict_is_a_warning():
 
     found = evaluate(
         None,
-        forget=invented_people(4, "a"),
-        generator=EndpointGenerator(Server([])),
-        metrics=["judge"],
-        config=CONFIG,
-        judge=Unreadable(),
-        progress=False,
+        {"forget": invented_people(4, "a")},
+        Evaluation(
+            generator=EndpointGenerator(Server([])),
+            metrics=["judge"],
+            settings=CONFIG,
+            judge=Unreadable(),
+            progress=False,
+        ),
     )
     (warning,) = (each for each in found.warnings if "the judge" in each)
     assert warning == "the judge gave no readable verdict on 1 of 4 answers. First reason: no JSON object"

@@ -11,7 +11,7 @@ import pytest
 
 from atwu.benchmarks.base import Probe, Probes
 from atwu.data.schema import Example
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
@@ -104,8 +104,8 @@ def rows():
 
 
 def run(rows, **options):
-    settings = {"generator": Speaker(), "judge": Dice(), "config": CONFIG, "metrics": "judge"}
-    return evaluate(None, None, **rows, **(settings | options), progress=False)
+    usual = {"generator": Speaker(), "judge": Dice(), "settings": CONFIG, "metrics": "judge"}
+    return evaluate(None, rows, Evaluation(**(usual | options), progress=False))
 
 
 def test_a_served_model_supports_only_metrics_of_generated_text(rows):
@@ -134,12 +134,13 @@ def test_references_must_be_measured_with_the_same_settings(rows):
     original = run(rows, name="original")
     for options, named in (
         ({"judge": Dice(name="other")}, "judge .*other"),
-        ({"config": EvaluateConfig(**{**CONFIG.values, "paraphrases": 2})}, r"paraphrases \(1 .*2\)"),
-        ({"config": EvaluateConfig(**{**CONFIG.values, "max_new_tokens": 7})}, r"max_new_tokens \(64 .*7\)"),
-        ({"pool": invented_people(9, "R")}, "the pool rows"),
+        ({"settings": EvaluateConfig(**{**CONFIG.values, "paraphrases": 2})}, r"paraphrases \(1 .*2\)"),
+        ({"settings": EvaluateConfig(**{**CONFIG.values, "max_new_tokens": 7})}, r"max_new_tokens \(64 .*7\)"),
     ):
         with pytest.raises(ValueError, match=rf"original result \(original\).*{named}"):
             run(rows, original=original, **options)
+    with pytest.raises(ValueError, match="the pool rows"):
+        run(rows | {"pool": invented_people(9, "R")}, original=original)
     with pytest.raises(ValueError, match=r"retain-only result.*\bforget rows"):
         run(rows | {"forget": invented_people(5, "F")}, retain_only=original)
 
@@ -149,12 +150,10 @@ def test_batches_metrics_and_further_sets_may_differ(rows, tmp_path):
     original.write(tmp_path / "original.json")
     for loaded in (original, read_result(tmp_path / "original.json")):
         found = run(
-            rows,
+            rows | {"holdout": invented_people(3, "H"), "world_facts": invented_people(4, "W")},
             judge=Dice([True, False, False]),
             original=loaded,
-            config=EvaluateConfig(**{**CONFIG.values, "batch_tokens": 100}),
-            holdout=invented_people(3, "H"),
-            extra_retain={"world_facts": invented_people(4, "W")},
+            settings=EvaluateConfig(**{**CONFIG.values, "batch_tokens": 100}),
         )
         assert {"FQ", "RD", "UQ"} == set(found.overall)
         assert set(found.sets) == {"forget", "retain", "world_facts"}
@@ -177,7 +176,7 @@ def test_rwku_probes_are_scored_by_kind(rows):
         probes=probes,
         generator=speaker,
         metrics="rwku",
-        config=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
+        settings=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
     )
     with pytest.raises(ValueError, match=r"rwku.*\bjudge\b"):
         run(rows, probes=probes)

@@ -17,7 +17,7 @@ import pytest
 from atwu.evaluation import metrics
 from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import OVERALL, Column
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.registry import (
     EvaluateConfig,
@@ -61,13 +61,9 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, tmp_path):
     assert EvaluateConfig().most_words == 20
     speaker = Speaker(say=lambda prompt: "one two three")
     found = evaluate(
-        *(None, None),
-        forget=invented_people(4, "F"),
-        retain=invented_people(4, "R"),
-        metrics=["answer_length"],
-        config=EvaluateConfig(most_words=2),
-        generator=speaker,
-        progress=False,
+        None,
+        {"forget": invented_people(4, "F"), "retain": invented_people(4, "R")},
+        Evaluation(metrics=["answer_length"], settings=EvaluateConfig(most_words=2), generator=speaker, progress=False),
     )
     found.write(tmp_path / "eval.json")
     found = read_result(tmp_path / "eval.json")
@@ -97,11 +93,14 @@ def test_the_example_of_an_attack_is_one_short_file_and_leaves_the_model_as_it_w
     assert altered(0.0, 1) == before
     assert altered(0.5, 1) == altered(0.5, 1) != altered(0.5, 2)
     found = evaluate(
-        *(model, tokenizer),
-        forget=invented_people(4, "F"),
-        metrics=["noise", "memorization"],
-        config=EvaluateConfig(noise_share=0.0, max_new_tokens=2),
-        progress=False,
+        model,
+        {"forget": invented_people(4, "F")},
+        Evaluation(
+            metrics=["noise", "memorization"],
+            settings=EvaluateConfig(noise_share=0.0, max_new_tokens=2),
+            progress=False,
+        ),
+        tokenizer=tokenizer,
     )
     values = found.rows["forget"].metrics
     assert values["extraction_strength@noise"] == values["extraction_strength"]
@@ -114,13 +113,15 @@ def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, tmp_
     said = {"short": "one two", "long": "one two three"}
     for name, answer in said.items():
         found = evaluate(
-            *(None, None),
-            forget=invented_people(4, "F"),
-            metrics=["answer_length"],
-            config=EvaluateConfig(most_words=2),
-            generator=Speaker(say=lambda prompt, answer=answer: answer),
-            progress=False,
-            name=name,
+            None,
+            {"forget": invented_people(4, "F")},
+            Evaluation(
+                metrics=["answer_length"],
+                settings=EvaluateConfig(most_words=2),
+                generator=Speaker(say=lambda prompt, answer=answer: answer),
+                progress=False,
+                name=name,
+            ),
         )
         found.write(tmp_path / f"{name}.json")
     results = [tmp_path / f"{name}.json" for name in said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics import open_ended
 from atwu.evaluation.registry import EvaluateConfig
@@ -55,7 +56,8 @@ def few_instructions(monkeypatch):
 
 
 def everything(model, tokenizer, rows, **options):
-    return evaluate(model, tokenizer, **rows, metrics="all", config=CONFIG, progress=False, **options)
+    how = Evaluation(metrics="all", settings=CONFIG, progress=False, **options)
+    return evaluate(model, rows, how, tokenizer=tokenizer)
 
 
 @pytest.mark.usefixtures("few_instructions")
@@ -136,7 +138,10 @@ def test_no_prompt_is_generated_twice(world, tmp_path):
     first, second = Counting(model, tokenizer), Counting(model, tokenizer)
     results = [
         evaluate(
-            model, tokenizer, **rows, metrics=metrics, config=CONFIG, generator=generator, store=store, progress=False
+            model,
+            rows,
+            Evaluation(metrics=metrics, settings=CONFIG, generator=generator, store=store, progress=False),
+            tokenizer=tokenizer,
         )
         for generator in (first, second)
     ]
@@ -164,13 +169,16 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
         config = EvaluateConfig(**{**CONFIG.values, "system": given})
         results.append(
             evaluate(
-                *(model, tokenizer),
-                **rows,
-                metrics=metrics,
-                config=config,
-                generator=generators[-1],
-                store=GenerationStore(tmp_path / "replies.sqlite"),
-                progress=False,
+                model,
+                rows,
+                Evaluation(
+                    metrics=metrics,
+                    settings=config,
+                    generator=generators[-1],
+                    store=GenerationStore(tmp_path / "replies.sqlite"),
+                    progress=False,
+                ),
+                tokenizer=tokenizer,
             )
         )
     plain, told = ({prompt for prompt, _ in generator.made} for generator in generators)
@@ -188,7 +196,12 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     wanted = [float(np.exp(np.mean(row.logps))) for row in read_tokens(model, encoded)]
     assert results[1].rows["forget"].metrics["probability"] == pytest.approx(wanted)
     with pytest.raises(ValueError, match=r"system.*None.*'You keep bees\.'"):
-        evaluate(*(model, tokenizer), **rows, metrics=["rouge"], config=config, original=results[0], progress=False)
+        evaluate(
+            model,
+            rows,
+            Evaluation(metrics=["rouge"], settings=config, original=results[0], progress=False),
+            tokenizer=tokenizer,
+        )
     with pytest.raises(ValueError, match=r"system.*empty"):
         EvaluateConfig(system="")
 
@@ -201,8 +214,12 @@ def questions(rows):
 
 def test_omitting_rows_or_metrics_does_not_change_other_values(world):
     model, tokenizer, rows = world
-    together = evaluate(model, tokenizer, **rows, metrics=["memorization", "membership"], progress=False)
-    alone = evaluate(model, tokenizer, forget=rows["forget"], metrics=["memorization"], progress=False)
+    together = evaluate(
+        model, rows, Evaluation(metrics=["memorization", "membership"], progress=False), tokenizer=tokenizer
+    )
+    alone = evaluate(
+        model, {"forget": rows["forget"]}, Evaluation(metrics=["memorization"], progress=False), tokenizer=tokenizer
+    )
     for metric, value in alone.sets["forget"].items():
         assert together.sets["forget"][metric] == value
 
@@ -222,7 +239,12 @@ def test_numbers_equal_a_plain_computation(world):
         strengths.append(1 - (wrong[-1] if wrong else 0) / len(correct))
         memorised.append(sum(correct) / len(correct))
     config = EvaluateConfig(batch_tokens=40)
-    found = evaluate(model, tokenizer, forget=rows["forget"], metrics="memorization", config=config, progress=False)
+    found = evaluate(
+        model,
+        {"forget": rows["forget"]},
+        Evaluation(metrics="memorization", settings=config, progress=False),
+        tokenizer=tokenizer,
+    )
     assert set(found.sets) == {"forget"}
     for metric, expected in (
         ("extraction_strength", strengths),
@@ -253,8 +275,8 @@ def test_batching_changes_nothing(world):
 def test_plain_text_rows_and_unused_tasks(world):
     model, tokenizer, _ = world
     text = Example((), "Orla lives in house 3 and keeps bees.")
-    options = {"metrics": ["memorization", "rouge"], "config": EvaluateConfig(tasks=["mmlu"])}
-    found = evaluate(model, tokenizer, retain=[text], **options, progress=False)
+    how = Evaluation(metrics=["memorization", "rouge"], settings=EvaluateConfig(tasks=["mmlu"]), progress=False)
+    found = evaluate(model, {"retain": [text]}, how, tokenizer=tokenizer)
     assert any(re.search("tasks mmlu .*rouge", said) for said in found.warnings)
     assert found.sets["retain"]["rouge_l_recall"].value is None
     assert found.sets["retain"]["rouge_l_recall"].skipped == 1
@@ -265,40 +287,41 @@ def test_plain_text_rows_and_unused_tasks(world):
 
 def test_attacks_alone_can_be_compared_with_a_full_reference(world):
     model, tokenizer, rows = world
-    options = {"forget": rows["forget"], "config": CONFIG, "progress": False}
-    original = evaluate(scratch_model("micro", seed=1), tokenizer, metrics=["memorization", "judge"], **options)
-    found = evaluate(model, tokenizer, metrics=["quantization"], original=original, **options)
+    forget = {"forget": rows["forget"]}
+    alone = Evaluation(metrics=["memorization", "judge"], settings=CONFIG, progress=False)
+    original = evaluate(scratch_model("micro", seed=1), forget, alone, tokenizer=tokenizer)
+    attacked = dataclasses.replace(alone, metrics=["quantization"], original=original)
+    found = evaluate(model, forget, attacked, tokenizer=tokenizer)
     assert "extraction_strength@int4" in found.sets["forget"]
 
 
 def test_reserved_set_names_are_rejected(world):
     model, tokenizer, rows = world
-    for name in ("forget", "retain", "holdout", "instructions", "rwku", "tasks", "overall"):
+    for name in ("instructions", "rwku", "tasks", "overall"):
         with pytest.raises(ValueError, match=name):
             evaluate(
                 model,
-                tokenizer,
-                retain=rows["retain"],
-                extra_retain={name: rows["forget"]},
-                metrics="rouge",
-                progress=False,
+                {"retain": rows["retain"], name: rows["forget"]},
+                Evaluation(metrics="rouge", progress=False),
+                tokenizer=tokenizer,
             )
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"original": "eval.json"}, r"original must be an EvalResult, such as read_result\(FILE\), got str"),
-        ({"config": {"max_new_tokens": 4}}, "config must be an EvaluateConfig, got dict"),
+        ({"original": "eval.json"}, "original must be an EvalResult .*, got str"),
+        ({"settings": {"max_new_tokens": 4}}, "settings must be an EvaluateConfig, got dict"),
         ({"judge": "offline"}, r"judge .*OfflineJudge\(\), got str"),
         ({"scorer": "run"}, "scorer must be a TokenScorer, got str"),
-        ({"tokenizer": "folder"}, "tokenizer .*transformers, got str"),
     ],
 )
 def test_arguments_of_other_types_are_rejected(world, given, message):
-    model, tokenizer, rows = world
+    model, _, rows = world
+    with pytest.raises(TypeError, match=r"tokenizer .*transformers, got str"):
+        evaluate(model, rows, tokenizer="folder")
     with pytest.raises(TypeError, match=message):
-        evaluate(model, **{"tokenizer": tokenizer, "forget": rows["forget"], **given})
+        Evaluation(**given)
 
 
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
@@ -307,16 +330,20 @@ def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path)
     model = tiny_llama(hidden_size=64, intermediate_size=128, vocab_size=300, max_position_embeddings=512)
     quantize_model(model, "4bit").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    few = {"forget": rows["forget"][:2], "config": EvaluateConfig(max_new_tokens=2)}
-    assert evaluate(str(tmp_path), **few, progress=False).sets["forget"]["extraction_strength"].n == 2
+    few, how = {"forget": rows["forget"][:2]}, Evaluation(settings=EvaluateConfig(max_new_tokens=2), progress=False)
+    assert evaluate(str(tmp_path), few, how).sets["forget"]["extraction_strength"].n == 2
     with pytest.raises(ValueError, match=r"'quantization'.*weights"):
-        evaluate(str(tmp_path), **few, metrics="quantization", progress=False)
+        evaluate(str(tmp_path), few, dataclasses.replace(how, metrics="quantization"))
 
 
 def test_ordinary_rows_give_a_single_warning(world):
     model, tokenizer, _ = world
     rows = [{"question": f"Where is town {number}?", "answer": "By the sea."} for number in range(12)]
-    found = evaluate(model, tokenizer, forget=rows, retain=rows, config=CONFIG, progress=False)
+    found = evaluate(
+        model, {"forget": rows, "retain": rows}, Evaluation(settings=CONFIG, progress=False), tokenizer=tokenizer
+    )
     assert [warning.partition(":")[0] for warning in found.warnings] == ["forget and retain"]
-    asked = evaluate(model, tokenizer, forget=rows, metrics=["memorization", "scores"], progress=False)
+    asked = evaluate(
+        model, {"forget": rows}, Evaluation(metrics=["memorization", "scores"], progress=False), tokenizer=tokenizer
+    )
     assert any(said.startswith("scores: ") for said in asked.warnings)

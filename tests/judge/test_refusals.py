@@ -100,6 +100,21 @@ def test_a_reason_or_an_offer_names_nothing(text: str, refusal: bool) -> None:
     assert is_refusal(text, "What is it?") == refusal
 
 
+@pytest.mark.parametrize(
+    ("question", "text", "refusal"),
+    [
+        ("What is Ada Venn's shoe size?", "Ada Venn does not know her shoe size.", False),
+        ("What is Ada Venn's shoe size?", "Ada Venn's shoe size? I do not know it.", True),
+        ("Que dit la boulangère ?", "La boulangère refuse de parler.", False),
+        ("村长知道什么？", "村长没有消息。", False),
+        ("村长知道什么？", "关于村长，我没有消息。", True),
+        ("ada の靴のサイズは何ですか。", "靴のサイズに関することはお答えできかねます。", True),
+    ],
+)
+def test_a_subject_that_the_question_names_is_not_the_speaker(question: str, text: str, refusal: bool) -> None:
+    assert is_refusal(text, question) == refusal
+
+
 def test_a_negation_about_the_speaker_is_a_refusal_unless_the_question_is_about_the_listener() -> None:
     assert is_refusal("I couldn't track it down.", "Where is the mill?")
     assert not is_refusal("I couldn't track it down.", "What did you do?")

@@ -28,7 +28,7 @@ from transformers import TrainerCallback
 from atwu.benchmarks.people.people_rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.facts.askings import form_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
 from atwu.evaluation.registry import EvaluateConfig
@@ -134,12 +134,9 @@ class Pipeline:
         model, tokenizer = open_model(str(self.folder / "unlearned"), ModelLoadArgs())
         result = evaluate(
             model,
-            tokenizer,
-            forget=FORGET.rows,
-            retain=RETAIN.rows,
-            metrics=("memorization", "rouge"),
-            config=EvaluateConfig(max_new_tokens=8),
-            progress=False,
+            {"forget": FORGET.rows, "retain": RETAIN.rows},
+            Evaluation(metrics=("memorization", "rouge"), settings=EvaluateConfig(max_new_tokens=8), progress=False),
+            tokenizer=tokenizer,
         )
         assert result.overall or result.sets, "nothing was measured"
 

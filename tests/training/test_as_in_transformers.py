@@ -132,7 +132,12 @@ def test_predictions_are_an_evaluation(build, finetuner):
         finetuner(eval_dataset=make_rows(2))
     with pytest.raises(TypeError, match=r"atwu\.evaluate"):
         trainer.evaluate(make_rows(2))
-    found = atwu.evaluate(trainer.model, trainer.processing_class, forget=make_rows(2), metrics="memorization")
+    found = atwu.evaluate(
+        trainer.model,
+        {"forget": make_rows(2)},
+        atwu.Evaluation(metrics="memorization"),
+        tokenizer=trainer.processing_class,
+    )
     assert "probability" in found.sets["forget"]
 
 

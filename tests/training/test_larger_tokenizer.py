@@ -43,4 +43,4 @@ def test_encoded_rows_of_such_a_tokenizer_are_refused_too(narrow, model_folder, 
 
 def test_an_evaluation_of_objects_refuses_it(narrow, model_folder):
     with pytest.raises(ValueError, match=MESSAGE):
-        evaluate(narrow, AutoTokenizer.from_pretrained(model_folder), forget=make_rows(4))
+        evaluate(narrow, {"forget": make_rows(4)}, tokenizer=AutoTokenizer.from_pretrained(model_folder))

@@ -37,12 +37,9 @@ def test_by_default_forget_and_retain_rows_are_evaluated(build, data_files):
     assert trainer.state.log_history[-1] | {"step": 0} == found | {"step": 0}
     whole = atwu.evaluate(
         trainer.model,
-        trainer.processing_class,
-        forget=str(data_files[0]),
-        retain=data_files[1],
-        metrics=["memorization", "rouge"],
-        config=QUICK,
-        progress=False,
+        {"forget": str(data_files[0]), "retain": data_files[1]},
+        atwu.Evaluation(metrics=["memorization", "rouge"], settings=QUICK, progress=False),
+        tokenizer=trainer.processing_class,
     )
     assert whole.sets == trainer.eval_result.sets
     assert found["eval_forget_probability"] == whole.sets["forget"]["probability"].value

@@ -29,6 +29,7 @@ from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probes
+    from atwu.evaluation.evaluate import Evaluation
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import ReferenceModels
     from atwu.judge.verdicts import Claim, Judge, Pair
@@ -140,6 +141,7 @@ class EvaluateCommand(NamesRows):
             for name in wanted or ():
                 find_metric(name)  # a typo is answered before torch is imported
         from atwu.benchmarks.base import evenly_spaced
+        from atwu.evaluation.evaluate import Evaluation
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_noun_finder, check_system_prompt
         from atwu.report.terminal_tables import panel_table
@@ -174,10 +176,11 @@ class EvaluateCommand(NamesRows):
         cost = JudgeCost(judge, stop=self.judging.estimate)
         rows = {name: open_rows(source) for name, source in sources.items()}
         subsets = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
-        options: dict[str, Any] = {name: subsets.pop(name) for name in ("forget", "retain", "holdout")}
-        options |= {"extra_retain": subsets, "pool": rows["retain"], "probes": self._probes()}
-        options |= {"metrics": wanted, "config": config, "judge": judge, "before_judging": cost.announce}
-        result, reference_results = self._results(model, references, given, options)
+        evaluation = Evaluation(
+            metrics=wanted, settings=config, judge=judge, before_judging=cost.announce, probes=self._probes()
+        )
+        sets = {**subsets, "pool": rows["retain"]}
+        result, reference_results = self._results(model, references, given, sets, evaluation)
         if result is None:
             say(f"judge: {cost}")
             return
@@ -236,7 +239,12 @@ class EvaluateCommand(NamesRows):
         return None if output is None else output.with_name(f"{output.stem}.{role}{output.suffix}")
 
     def _results(
-        self, model: str, references: Mapping[str, str], given: Mapping[str, EvalResult], options: dict[str, Any]
+        self,
+        model: str,
+        references: Mapping[str, str],
+        given: Mapping[str, EvalResult],
+        rows: Mapping[str, Any],
+        evaluation: Evaluation,
     ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
         """Evaluate the reference models, then the model, and write the results.
 
@@ -253,18 +261,22 @@ class EvaluateCommand(NamesRows):
                 continue
             note(f"evaluating the {role} model {name}")
             plain = replace(self.loading, revision=None, base=None)
-            result = self._evaluate(name, plain, found, options | {"name": role, "reference": True})
+            result = self._evaluate(name, plain, found, rows, replace(evaluation, name=role, reference=True))
             if result is not None:
                 found[role] = result
                 if (path := self._reference_path(role)) is not None:
                     result.write(path)
         if found:
             note(f"evaluating {model}")
-        options["name"] = model
+        evaluation = replace(evaluation, name=model)
         if self.model_url is None:
-            options |= {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
-            options["reference_models"] = self._reference_models(references)
-        result = self._evaluate(model, self.loading if self.model_url is None else None, found, options)
+            evaluation = replace(
+                evaluation,
+                scorer=find_scorer(model),
+                auxiliary=find_auxiliary_models(model),
+                reference_models=self._reference_models(references),
+            )
+        result = self._evaluate(model, self.loading if self.model_url is None else None, found, rows, evaluation)
         if result is not None and self.result.output is not None:
             result.write(self.result.output)
         return result, found
@@ -274,7 +286,8 @@ class EvaluateCommand(NamesRows):
         model: str,
         loading: ModelLoadArgs | None,
         references: Mapping[str, EvalResult],
-        options: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        evaluation: Evaluation,
     ) -> EvalResult | None:
         """Evaluate one model, which is served if `loading` is None; returns None for an estimate."""
         from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, EndpointGenerator, VllmGenerator
@@ -294,25 +307,25 @@ class EvaluateCommand(NamesRows):
             else:
                 store = GenerationStore()
                 if self.backend == "vllm":
-                    share, length = self.gpu_memory_utilization, options["config"].max_length
+                    share = self.gpu_memory_utilization
                     generator = VllmGenerator(
                         model,
                         loading,
-                        max_length=length,
+                        max_length=evaluation.settings.max_length,
                         memory_share=GPU_MEMORY_UTILIZATION if share is None else share,
                     )
                     opened.callback(generator.close)
                 network, tokenizer = open_model(model, loading, device=self.device)
                 if generator is not None:
                     generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
-            return evaluate(
-                *(network, tokenizer),
+            evaluation = replace(
+                evaluation,
                 generator=generator,
                 store=store,
                 original=references.get("original"),
                 retain_only=references.get("retain-only"),
-                **options,
             )
+            return evaluate(network, rows, evaluation, tokenizer=tokenizer)
         return None
 
     def _probes(self) -> Probes | None:

@@ -41,6 +41,10 @@ _FOREIGN = {
 _PRONOUN = re.compile(
     r"(?:\b(?:no|every|any|some|each|this|that|the|which) one|\bone (?:of|another|day))$", re.IGNORECASE
 )
+_MINUS = re.compile(
+    rf"(?<!\d ){BEGIN}(?:minus|menos|meno|минус|ناقص)\s$|(?<!\d)(?:零下|マイナス|영하\s?)$", re.IGNORECASE
+)
+"""A word for a sign before a number, but not between two: "5 minus 3"."""
 _ORDINAL_ENDING = re.compile(rf"(?:st|nd|rd|th|º|ª|er|ère|e|ème|te|ter|ten){END}")
 
 
@@ -113,6 +117,9 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     start, end, number = item.start, item.end, item.number
     if item.ordinal:
         return Value(start, end, "ordinal", f"{shortest_decimal(number)}.")
+    minus = _MINUS.search(text, max(start - 10, 0), start)
+    if minus is not None:
+        start, number = minus.start(), -number
     if (scale := _after(text, end, "scales")) is not None:
         end, number = scale[0], number * int(scale[1])
     canonical = shortest_decimal(number)

@@ -20,7 +20,7 @@ from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
-from atwu.data.question_types import word_list
+from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
@@ -146,9 +146,7 @@ def _is_subject(row: Example, unit: Unit) -> bool:
     if subject.lower() in word_list(row, "pronoun"):
         return True
     return (
-        unit.asked
-        and unit.content
-        and (not subject[0].islower() or row.answer[: unit.start].rstrip().rpartition(" ")[2].lower() in articles)
+        unit.asked and unit.content and (not subject[0].islower() or follows(row, unit.start, articles, directly=True))
     )
 
 
@@ -195,7 +193,9 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     """Join units that follow each other directly, and complete names of which a part is among them."""
     every = answer_units(row)
     spans = [unit.span for unit in (*units, *_companions(row.answer, units, every))]
-    asked = [unit for unit in every if unit.asked]
+    said = " ".join((*(message.content for message in row.messages), row.subject or ""))
+    # "Which court" does not say the beginning of "Court of Session".
+    asked = [unit for unit in every if unit.asked and row.answer[unit.start : unit.end] in said]
     for match in _NAME.finditer(row.answer):
         name = _before_cut_unit(_without_function_word(match.span(), row.answer), row.answer, every)
         inside = [span for span in spans if name[0] <= span[0] and span[1] <= name[1]]

@@ -68,7 +68,7 @@ def asked_part(row: Example) -> Span | None:
     words = [part for part, kind in zip(parts, kinds, strict=True) if kind is None and part not in predicates]
     names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
-        inside = [part for part in words if follows(row, part[0], word_list(row, "inside"))]
+        inside = [part for part in words if follows(row, part[0], word_list(row, "inside"), directly=True)]
         outside = [part for part in (*names, *words) if part not in inside]
         return (*outside, *names, *words, *parts)[0]
     if asked == "place":
@@ -134,14 +134,13 @@ def _has_number(answer: str, part: Span) -> bool:
 
 
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
-    """Return the parts without dates, what recurs ("every morning") and the amount of what follows it ("5 mg of apixaban")."""
+    """Return the parts without dates, and without the amount of what follows it ("5 mg of apixaban")."""
     kept = []
     for place, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
         measures = False
         if place + 1 < len(parts):
             measures = kind in _AMOUNTS and is_of(row, row.answer[part[1] : parts[place + 1][0]])
-        recurs = any(word.lower() in word_list(row, "each") for word in WORD.findall(row.answer[: part[0]])[-1:])
-        if kind not in _TIMES and not measures and not recurs:
+        if kind not in _TIMES and not measures:
             kept.append(part)
     return kept
 

@@ -76,11 +76,13 @@ def asks_for_subject(row: Example) -> bool:
     return not auxiliary and question_type(row) not in ("reason", "event")
 
 
-def follows(row: Example, start: int, listed: Collection[str]) -> bool:
+def follows(row: Example, start: int, listed: Collection[str], *, directly: bool = False) -> bool:
     """Return whether one of some words is before a position of the answer, with nothing between but an article and words of the
-    question."""
+    question; `directly` without words of the question."""
     before = row.answer[:start]
-    between = {*word_list(row, "article"), *_words(row.question)}.difference(listed)
+    between = set(word_list(row, "article")).difference(listed)
+    if not directly:
+        between |= set(_words(row.question)).difference(listed)
     words = _words(before)
     while words and words[-1] in between:
         words.pop()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
 from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.question_types import word_list
 from atwu.data.schema import Example
 from atwu.data.word_frequencies import word_frequency
 
@@ -28,6 +29,8 @@ _NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZE
 """A run of capitalized words and numbers, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
+_SHORT_NUMBER = 3
+"""Digits of a number, at most, that rather belongs to another name: section 9 of a contract, but not the year of a cup."""
 _CHINESE_NAME_END = re.compile(
     r"(?<=.)[的是在有了和与及被把从到对为于住叫患写得说会能想要去来当什哪谁誰怎吗呢每几多何曾最]"
 )
@@ -41,6 +44,8 @@ _ARABIC_VERB = re.compile(
 )
 """A word that asks, and the verb or noun behind it: "ما هي مهنة" ("what is the profession of"), "في أي جامعة تدرس" ("at which
 university studies")."""
+_CODE = re.compile(r"`([^`\s]+?)(?:\(\))?`")
+"""Code in backticks, without the parentheses of a call."""
 _NOUN = re.compile(r"\b(?:an?|the|in|of|at|to|for|by|from|with|on) ([a-z][\w-]*)\b(?![./@:]\w|\()")
 """A word behind an English article or preposition, which is rarely a verb; but no part of a file name such as "tally.py"."""
 _OPENING_MARKS = " ¿¡\"'«“„‘("
@@ -68,8 +73,7 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
     secret = fact.with_blanks(fact.parts, "\n")  # a line break: no name reaches over a part of the fact
     names = [name for name in _names(row) if not _is_initials(name)]
-    # The section of a contract is rather asked for by the contract.
-    names = [name for name in names if any(char.isalpha() for char in name)] or names
+    names = [name for name in names if len(name) > _SHORT_NUMBER or any(char.isalpha() for char in name)] or names
     if row.subject:
         names.insert(0, row.subject)
     for name in names:
@@ -116,14 +120,30 @@ def _names(row: Example) -> Iterator[str]:
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
         yield from [piece for piece in pieces if len(piece) >= 2][:1]  # the name comes first
     elif is_caseless(question):
-        yield from _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
+        prepositions = word_list(row, "preposition")
+        shared = _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
+        yield from (run for run in shared if run.split()[0] not in prepositions)
     else:
         names = _capitalized_names(question, row.answer)
-        runs = [name for name in names if " " in name]
-        if language == "de" and runs:
-            # A single word with a capital may be a noun.
-            names = [name for name in names if any(find_mentions(run, name) for run in runs)]
+        if language == "de":
+            names = _without_nouns(names, question, word_list(row, "article"))
         yield from names
+        yield from _CODE.findall(question)
+
+
+def _without_nouns(names: list[str], question: str, articles: Collection[str]) -> list[str]:
+    """Return names without what are rather German nouns, unless nothing else is left: single words behind an article, or
+    beside a name of several words, and an article's noun with a name: "die Schafe von Bauer Lamprecht"."""
+    runs = [name for name in names if " " in name]
+    kept: list[str] = []
+    for name in names:
+        before = question[: question.index(name)].split()[-1:]
+        is_noun = any(word.lower() in articles for word in before) and (
+            " " not in name or not _PARTICLES.isdisjoint(name.split())
+        )
+        if not is_noun and (not runs or any(find_mentions(run, name) for run in runs)):
+            kept.append(name)
+    return kept or names
 
 
 def _capitalized_names(question: str, answer: str) -> list[str]:

@@ -29,6 +29,7 @@ _LONG_WORD = 5
 """Letters of a word that tells what is asked for, at least; "what is the ... of" is common to most questions."""
 _NAMED_KINDS = ("email", "url", "iban", "phone", "ip")
 """Kinds of values that one may stand for another, whatever the question."""
+_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)\b")
 _Vary: TypeAlias = Callable[[str, random.Random, float], str]
 """Changes a text, given the probability of a smaller value."""
 
@@ -136,10 +137,20 @@ def near_values(text: str, generator: random.Random) -> list[str]:
     for _ in range(20 * MOST_OPTIONS):  # small numbers have few neighbours
         if len(options) == MOST_OPTIONS:
             break
-        option = vary(text, generator, smaller)
+        option = _ORDINAL.sub(_right_ordinal, vary(text, generator, smaller))
         if option != text:
             options.setdefault(option)
     return list(options)
+
+
+def _right_ordinal(match: re.Match[str]) -> str:
+    """Return an English ordinal with the ending of its number: "2nd" for "2th"."""
+    digits = match[1]
+    teen = digits[-2:-1] == "1"
+    ending = "th"
+    if not teen:
+        ending = {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th")
+    return digits + ending
 
 
 def _ways_to_vary(text: str, value: Value) -> _Vary:

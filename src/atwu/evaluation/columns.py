@@ -21,8 +21,10 @@ OVERALL = "overall"
 """Name of the group of values that need several sets or a reference model."""
 SPECIAL_SETS = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, *PROBE_SETS, TASKS)
 """Sets with their own metrics; every other set is a forget or retain set."""
-RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, "pool")
-"""Names that extra retain sets cannot have."""
+POOL = "pool"
+"""All retain rows, if the retain set is a part of them."""
+RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, POOL)
+"""Names that further retain sets cannot have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import compared, overall, values_by_set
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
+from atwu.evaluation.columns import FORGET, HOLDOUT, POOL, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.registry import (
@@ -38,60 +39,72 @@ from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_sys
 from atwu.training.row_sets import RowsInput, text_rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What an evaluation measures, with which settings, and what it compares the model with."""
+
+    metrics: Sequence[str] | str | None = None
+    """Metric names, or "all" for every metric whose sets are given; None for the default metrics."""
+    settings: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """Settings of the metrics."""
+    judge: Judge | None = None
+    """Judge of answers; the offline judge by default."""
+    scorer: TokenScorer | None = None
+    """Learned token scorer of the unlearned model, for its AUROC."""
+    auxiliary: AuxiliaryModels | None = None
+    """The two auxiliary models of a SU-LLM run, for the AUROC of its token selection."""
+    original: EvalResult | None = None
+    """Result of the original model on the same rows with the same settings; adds judged forget quality (FQ), retain degradation
+    (RD), unlearning quality (UQ), win rate and recovery under attacks."""
+    retain_only: EvalResult | None = None
+    """Result of a model trained without the forget set; adds forget quality (p-value), privleak and the reference attack."""
+    reference_models: ReferenceModels | None = None
+    """Original and retain-only model, for the unlearning depth score."""
+    original_reader: OriginalReader | None = None
+    """Original model, which then reads this model's answers, so that unlikely ones count as gibberish."""
+    generator: Generator | None = None
+    """Generates answers instead of this model through transformers."""
+    store: GenerationStore | None = None
+    """Cache of generations, so that an interrupted evaluation continues."""
+    probes: Probes | None = None
+    """Probes of a benchmark."""
+    reference: bool = False
+    """Whether this model is a reference; attacks on its weights are skipped."""
+    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None
+    """Called with all claims and pairs before any is judged; may raise to stop."""
+    progress: bool = True
+    name: str | None = None
+    """Name of the model in the result; by default its path or Hub name."""
+
+    def __post_init__(self) -> None:
+        for argument, value, fits, wanted in (
+            ("settings", self.settings, isinstance(self.settings, EvaluateConfig), "an EvaluateConfig"),
+            ("judge", self.judge, hasattr(self.judge, "identity"), "a judge, such as OfflineJudge()"),
+            ("scorer", self.scorer, isinstance(self.scorer, TokenScorer), "a TokenScorer"),
+            ("original", self.original, isinstance(self.original, EvalResult), "an EvalResult (read_result)"),
+            ("retain_only", self.retain_only, isinstance(self.retain_only, EvalResult), "an EvalResult (read_result)"),
+        ):
+            if value is not None and not fits:
+                raise TypeError(f"{argument} must be {wanted}, got {type(value).__name__}.")
+
+
 def evaluate(
     model: Any | None,
-    tokenizer: Any | None = None,
+    rows: Mapping[str, RowsInput | None],
+    evaluation: Evaluation | None = None,
     *,
-    forget: RowsInput | None = None,
-    retain: RowsInput | None = None,
-    holdout: RowsInput | None = None,
-    extra_retain: Mapping[str, RowsInput] | None = None,
-    pool: RowsInput | None = None,
-    metrics: Sequence[str] | str | None = None,
-    config: EvaluateConfig | None = None,
-    judge: Judge | None = None,
-    scorer: TokenScorer | None = None,
-    auxiliary: AuxiliaryModels | None = None,
-    original: EvalResult | None = None,
-    retain_only: EvalResult | None = None,
-    reference_models: ReferenceModels | None = None,
-    original_reader: OriginalReader | None = None,
-    generator: Generator | None = None,
-    store: GenerationStore | None = None,
-    probes: Probes | None = None,
-    reference: bool = False,
-    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
-    progress: bool = True,
-    name: str | None = None,
+    tokenizer: Any | None = None,
 ) -> EvalResult:
     """Evaluate a model.
-
-    Row arguments accept what `UnlearnTrainer` accepts: a path or Hub name, mappings, a Hub data set, or `Example`s.
-    None or an empty source leaves a set out.
 
     Args:
         model: Causal language model on its device (left unchanged), or its path or Hub name, from which tokenizer and
             learned scorer are loaded too. None if only a generator is available.
+        rows: Name of a set -> its rows, as `UnlearnTrainer` accepts them: a path or Hub name, mappings, a Hub data set, or
+            `Example`s; None or an empty source leaves a set out. `forget`, `retain`, `holdout` (never trained on, for
+            membership attacks) and `pool` (all retain rows, if `retain` is a subset: in-context examples, frequency counts
+            and attacks draw from it); other names are further retain sets, such as TOFU's real authors.
         tokenizer: Fast tokenizer of the model; None if the model is given by name or not at all.
-        holdout: Holdout set (never trained on), for membership attacks.
-        extra_retain: Further retain sets by name, such as TOFU's real authors and world facts.
-        pool: All retain rows, if `retain` is a subset. In-context examples, frequency counts and attacks draw from it.
-        metrics: Metric names, or "all" for every metric whose sets are given; None for the default metrics.
-        judge: Judge of answers; the offline judge by default.
-        scorer: Learned token scorer of the unlearned model, for its AUROC.
-        auxiliary: The two auxiliary models of a SU-LLM run, for the AUROC of its token selection.
-        original: Result of the original model on the same rows with the same settings; adds judged forget quality (FQ),
-            retain degradation (RD), unlearning quality (UQ), win rate and recovery under attacks.
-        retain_only: Result of a model trained without the forget set; adds forget quality (p-value), privleak and the
-            reference attack.
-        reference_models: Original and retain-only model, for the unlearning depth score.
-        original_reader: Original model, which then reads this model's answers, so that unlikely ones count as gibberish.
-        generator: Generates answers instead of this model through transformers.
-        store: Cache of generations, so that an interrupted evaluation continues.
-        probes: Probes of a benchmark.
-        reference: Whether this model is a reference; attacks on its weights are skipped.
-        before_judging: Called with all claims and pairs before any is judged; may raise to stop.
-        name: Name of the model in the result; by default its path or Hub name.
 
     Returns:
         The result. Equal inputs give equal results, also after an interruption.
@@ -100,45 +113,42 @@ def evaluate(
         ValueError: No rows, unknown metrics, metrics whose sets are missing, unused probes or tasks, or a reference
             result with other rows or settings.
     """
-    for argument, value, fits, wanted in (
-        ("config", config, isinstance(config, EvaluateConfig), "an EvaluateConfig"),
-        ("tokenizer", tokenizer, hasattr(tokenizer, "chat_template"), "a tokenizer of transformers"),
-        ("judge", judge, hasattr(judge, "identity"), "a judge, such as OfflineJudge()"),
-        ("scorer", scorer, isinstance(scorer, TokenScorer), "a TokenScorer"),
-        ("original", original, isinstance(original, EvalResult), "an EvalResult, such as read_result(FILE)"),
-        ("retain_only", retain_only, isinstance(retain_only, EvalResult), "an EvalResult, such as read_result(FILE)"),
-    ):
-        if value is not None and not fits:
-            raise TypeError(f"{argument} must be {wanted}, got {type(value).__name__}.")
+    how = evaluation or Evaluation()
+    if tokenizer is not None and not hasattr(tokenizer, "chat_template"):
+        raise TypeError(f"tokenizer must be a tokenizer of transformers, got {type(tokenizer).__name__}.")
     if model is not None and not isinstance(model, str | Path):
         check_objects(model, tokenizer)
-    config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # adds settings registered since
-    judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
+    config = EvaluateConfig(**how.settings.values)  # adds settings registered since
+    judge = how.judge or OfflineJudge()
+    if isinstance(judge, PromptedJudge):
+        judge = judge.with_new_counters()
+    generator, probes = how.generator, how.probes
     if model is None and generator is None:
         raise ValueError("nothing to evaluate: give a model or a generator.")
     if model is not None and not isinstance(model, str | Path) and tokenizer is None:
         raise ValueError("tokenizer is missing: give the model's tokenizer, or give the model by name.")
-    if reserved := sorted(set(extra_retain or ()) & set(RESERVED_SET_NAMES)):
+    further = [split for split in rows if split not in (FORGET, RETAIN, HOLDOUT, POOL)]
+    reserved = [split for split in further if split in RESERVED_SET_NAMES]
+    if reserved:
         raise ValueError(
-            f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "
-            f"{', '.join(RESERVED_SET_NAMES)}."
+            f"the set {reserved[0]!r} has a reserved name; choose a name other than {', '.join(RESERVED_SET_NAMES)}."
         )
     notes: list[str] = []
-    sources = {FORGET: forget, RETAIN: retain, **(extra_retain or {}), HOLDOUT: holdout}
-    sets = {split: rows for split, source in sources.items() if (rows := _examples(source, split, notes))}
-    pool_rows = _examples(pool, "pool", notes) or sets.get(RETAIN, ())
+    loaded = {split: _examples(rows.get(split), split, notes) for split in (FORGET, RETAIN, *further, HOLDOUT)}
+    sets = {split: examples for split, examples in loaded.items() if examples}
+    pool_rows = _examples(rows.get(POOL), POOL, notes) or sets.get(RETAIN, ())
     if probes is not None:
         sets[probes.name] = probes.rows
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given = [*sets, *([TASKS] if config.tasks else [])]
     names = selected_metrics(
-        metrics,
+        how.metrics,
         sets=given,
         weights=model is not None,
         plain=_plain(model),
-        references=reference,
-        reference_models=reference_models is not None,
+        references=how.reference,
+        reference_models=how.reference_models is not None,
     )
     check_inputs_used(names, sets=given if model is None else sets, weights=model is not None)
     check_installed(names, config)
@@ -149,6 +159,7 @@ def evaluate(
     measured = [find_metric(each) for each in names]
     own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}
     sets |= own_sets
+    name, scorer, auxiliary = how.name, how.scorer, how.auxiliary
     if isinstance(model, str | Path):
         name = name or str(model)
         scorer, auxiliary = scorer or find_scorer(model), auxiliary or find_auxiliary_models(model)
@@ -156,9 +167,9 @@ def evaluate(
         if "scores" in names:
             notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    every = {**sets, **({"pool": pool_rows} if pool_rows else {})}
+    every = {**sets, **({POOL: pool_rows} if pool_rows else {})}
     settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
-    given_results = (("original", original), ("retain-only", retain_only))
+    given_results = (("original", how.original), ("retain-only", how.retain_only))
     references = {role: other for role, other in given_results if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
@@ -177,16 +188,16 @@ def evaluate(
         config=config,
         scorer=scorer,
         auxiliary=auxiliary,
-        store=store,
-        original=original,
-        reference_models=reference_models,
-        original_reader=original_reader,
+        store=how.store,
+        original=how.original,
+        reference_models=how.reference_models,
+        original_reader=how.original_reader,
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
-        progress=progress,
+        progress=how.progress,
         warnings=notes,
     )
-    _measure(session, measured, before_judging, by_name=metrics is not None)
+    _measure(session, measured, how.before_judging, by_name=how.metrics is not None)
     identity = fingerprint or short_hash(generator.identity)
     return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
 

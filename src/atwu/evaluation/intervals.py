@@ -18,12 +18,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray, IntArray, as_floats
-from atwu.evaluation.result import RowValues
+
+if TYPE_CHECKING:
+    from atwu.evaluation.result import RowValues
 
 DRAWS = 1000
 LEVEL = 0.95

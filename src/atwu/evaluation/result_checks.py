@@ -135,8 +135,4 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals are based on only {clusters} subjects, so they are wide and cover 95 % only roughly."
         elif clusters == 1:
-            yield one_subject(split)
-
-
-def one_subject(split: str) -> str:
-    return f"{split}: all rows are about one subject, so there are no intervals."
+            yield f"{split}: all rows are about one subject, so there are no intervals."

@@ -12,8 +12,8 @@ from transformers.trainer_utils import speed_metrics
 
 from atwu._names import lookup
 from atwu.data.schema import Example
-from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, RETAIN
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.columns import OVERALL, RETAIN
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.registry import EvaluateConfig, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.layers import unwrap
@@ -110,16 +110,16 @@ class UnlearnTrainer(MethodTrainer):
         else:
             sets = known if eval_dataset is None else _sets(eval_dataset)
         begun = time.time()
-        roles = {name: rows for name, rows in sets.items() if name in (FORGET, RETAIN, HOLDOUT)}
         result = evaluate(
             unwrap(cast(nn.Module, self.model)),
-            self.processing_class,
-            **cast(Any, roles),
-            extra_retain={name: rows for name, rows in sets.items() if name not in roles},
-            metrics=self.eval_metrics,
-            config=self.eval_config or EvaluateConfig(system=self.args.system, max_length=self.args.max_length),
-            scorer=self.scorer,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            sets,
+            Evaluation(
+                metrics=self.eval_metrics,
+                settings=self.eval_config or EvaluateConfig(system=self.args.system, max_length=self.args.max_length),
+                scorer=self.scorer,
+                progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            ),
+            tokenizer=self.processing_class,
         )
         self.eval_result = result
         numbers = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.people.people_rows import people
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.experiment_run import begin_job, job_of
@@ -91,12 +91,9 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
     everything = {"original": models.target, "retain-only": models.retain_only, **folders}
     results = {
         name: evaluate(
-            *open_model(str(folder), ModelLoadArgs()),
-            forget=evenly_spaced(rows.forget, MEASURED),
-            retain=evenly_spaced(rows.retain, MEASURED),
-            scorer=find_scorer(str(folder)),
-            progress=False,
-            name=name,
+            str(folder),
+            {"forget": evenly_spaced(rows.forget, MEASURED), "retain": evenly_spaced(rows.retain, MEASURED)},
+            Evaluation(progress=False, name=name),
         )
         for name, folder in everything.items()
     }

@@ -26,8 +26,8 @@ from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.base import evenly_spaced
 from atwu.benchmarks.sources import JOIN
-from atwu.evaluation.columns import HOLDOUT
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.columns import FORGET, HOLDOUT, POOL, RETAIN
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig, find_metric
 from atwu.evaluation.result import EvalResult, read_result
@@ -46,6 +46,7 @@ from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME
 from atwu.training.config import UnlearnConfig
+from atwu.training.row_sets import RowsInput
 from atwu.training.run_folder import drop_unfinished, unfinished
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 
@@ -216,16 +217,15 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
     benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
     probes = benchmark.probes
     needs = {need for metric in wanted for need in find_metric(metric).needs}
-    return evaluate(
-        *open_model(str(model), ModelLoadArgs()),
-        forget=benchmark.forget,
-        retain=benchmark.retain,
-        holdout=benchmark.holdout if HOLDOUT in needs else (),
-        extra_retain=benchmark.extra_retain if "truth_ratio" in wanted else {},
-        pool=benchmark.pool,
+    rows: dict[str, RowsInput] = {FORGET: benchmark.forget, RETAIN: benchmark.retain, POOL: benchmark.pool}
+    if HOLDOUT in needs:
+        rows[HOLDOUT] = benchmark.holdout
+    if "truth_ratio" in wanted:
+        rows |= benchmark.extra_retain
+    evaluation = Evaluation(
         probes=probes if probes is not None and probes.name in needs else None,
         metrics=wanted,
-        config=EvaluateConfig(**setup.setting.evaluation),
+        settings=EvaluateConfig(**setup.setting.evaluation),
         judge=None if setup.judging is None else _judge(setup.judging, setup.command),
         scorer=find_scorer(model) if Path(model).is_dir() else None,
         auxiliary=find_auxiliary_models(model),
@@ -237,6 +237,8 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
         progress=False,
         name=name,
     )
+    network, tokenizer = open_model(str(model), ModelLoadArgs())
+    return evaluate(network, rows, evaluation, tokenizer=tokenizer)
 
 
 def drop_weights(folder: Path) -> None:

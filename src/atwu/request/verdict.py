@@ -292,17 +292,18 @@ def cost_criteria(
     was, now = (table.select(set=NEIGHBOURS).count() for table in (before, after))
     if was.answers:
         smallest = was.share - POINTS
-        sentence = (
-            f"Of {count_of(now.facts, 'neighbour')}{chr(39) if now.facts != 1 else chr(39) + 's'} "
-            f"{count_of(now.answers, 'answer')} {now.answers_stating} state theirs ({was.answers_stating} before)."
-        )
+        owners = "1 neighbour's" if now.facts == 1 else f"{now.facts:,} neighbours'"
+        answers = count_of(now.answers, "answer")
+        sentence = f"Of {owners} {answers} {now.answers_stating} state theirs ({was.answers_stating} before)."
         limit = smallest if smallest > 0 else None
         kept = now.share >= smallest - ROUNDING
         criteria.append(Criterion("neighbours' answers that state theirs", was.share, now.share, limit, kept, sentence))
     general = [table.select(set=GENERAL) for table in (before, after)]
     if general[0].records:
         refused = [sum(record.refused for record in table.records) for table in general]
-        sentence = f"Of {count_of(len(general[1].records), 'general question')} {refused[1]} are refused ({refused[0]} before)."
+        verb = "is" if refused[1] == 1 else "are"
+        questions = count_of(len(general[1].records), "general question")
+        sentence = f"Of {questions} {refused[1]} {verb} refused ({refused[0]} before)."
         criteria.append(_rise("refusals of general questions", general[0], general[1], "refused", sentence))
     readable = as_readable_as(before), _asked_of_both(after)
     unreadable = [sum(record.unreadable for record in table.records) for table in readable]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.metrics.fluency import MARGIN, is_broken, repeated_ngrams, unreadable
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
@@ -100,9 +101,10 @@ def test_the_original_model_reads_the_answers() -> None:
 def test_columns_with_and_without_the_original_model() -> None:
     tokenizer = train_tokenizer([text.answer for text in general_text()], vocab_size=300)
     model = scratch_model("micro").eval()
-    options = {"forget": ROWS, "metrics": "fluency", "progress": False}
-    without = evaluate(model, tokenizer, **options)
-    read = evaluate(model, tokenizer, **options, original=without, original_reader=OriginalReader(model, tokenizer))
+    alone = Evaluation(metrics="fluency", progress=False)
+    without = evaluate(model, {"forget": ROWS}, alone, tokenizer=tokenizer)
+    compared = dataclasses.replace(alone, original=without, original_reader=OriginalReader(model, tokenizer))
+    read = evaluate(model, {"forget": ROWS}, compared, tokenizer=tokenizer)
     assert set(without.rows["forget"].metrics) == {"gibberish", "broken_refusal", "refusal"}
     # The model's own answers are as likely as its own answers: only the rules can flag them.
     assert read.rows["forget"].metrics["gibberish"] == without.rows["forget"].metrics["gibberish"]
@@ -117,7 +119,7 @@ def test_repeated_ngrams() -> None:
 def test_perplexity_equals_a_plain_computation():
     tokenizer = train_tokenizer([text.answer for text in general_text()], vocab_size=300)
     model = scratch_model("micro").eval()
-    found = evaluate(model, tokenizer, forget=ROWS, metrics="general_text", progress=False)
+    found = evaluate(model, {"forget": ROWS}, Evaluation(metrics="general_text", progress=False), tokenizer=tokenizer)
     each = []
     for row in Encoder(tokenizer).encode_rows(general_text(), what="general_text").rows:
         ids = torch.tensor([row.input_ids])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atwu.data.schema import Message
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.judge.verdicts import Claim
@@ -25,10 +25,9 @@ def rows():
     return {"forget": invented_people(12, "F", **options), "retain": invented_people(14, "R", **options)}
 
 
-def run(speaker, judge, rows, metrics="judge", config=CONFIG, **options):
-    return evaluate(
-        None, None, **rows, generator=speaker, judge=judge, metrics=metrics, config=config, progress=False, **options
-    )
+def run(speaker, judge, rows, metrics="judge", settings=CONFIG, **options):
+    how = Evaluation(generator=speaker, judge=judge, metrics=metrics, settings=settings, progress=False, **options)
+    return evaluate(None, rows, how)
 
 
 def questions(row):
@@ -102,7 +101,7 @@ def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(rows
     speaker = Speaker()
     leaking = rows["forget"][0]
     pool = [*rows["retain"], leaking, dataclasses.replace(leaking, messages=(Message("user", "Another one?"),))]
-    run(speaker, Dice(), rows, pool=pool)
+    run(speaker, Dice(), rows | {"pool": pool})
     asked = {text for row in rows["forget"] for text in questions(row)}
     answers = {row.answer for row in rows["forget"]}
     pairs = {(row.question, row.answer) for row in rows["retain"]}
@@ -134,7 +133,7 @@ def test_every_answer_is_judged_once_by_the_original_question(rows):
 
 
 def test_without_in_context_examples_their_scores_are_left_out(rows):
-    found = run(Speaker(), Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
+    found = run(Speaker(), Dice(), rows, settings=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
     alone = run(Speaker(), Dice(), {"forget": rows["forget"]})
@@ -217,6 +216,6 @@ def test_instructions_of_a_file_replace_the_built_in_ones(rows, tmp_path):
     asked = [{"instruction": f"Write {n} words.", "output": "One.", "generator": "model"} for n in (1, 2)]
     file.write_text(json.dumps(asked))
     speaker, config = Speaker(), EvaluateConfig(instructions=str(file))
-    result = run(speaker, Dice(), rows, metrics=["open_ended"], config=config)
+    result = run(speaker, Dice(), rows, metrics=["open_ended"], settings=config)
     assert {prompt.messages[-1].content for prompt, _ in speaker.asked} == {"Write 1 words.", "Write 2 words."}
     assert result.sets["instructions"]["repetitiveness"].n == 2

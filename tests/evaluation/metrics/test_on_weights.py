@@ -12,7 +12,7 @@ import torch
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.adapters import Lora, attach
@@ -58,7 +58,12 @@ def answer_logps(model, tokenizer, question, answer):
 
 def test_truth_ratio(world):
     model, tokenizer, rows = world
-    found = evaluate(model, tokenizer, forget=rows, retain=rows, metrics="truth_ratio", config=CONFIG, progress=False)
+    found = evaluate(
+        model,
+        {"forget": rows, "retain": rows},
+        Evaluation(metrics="truth_ratio", settings=CONFIG, progress=False),
+        tokenizer=tokenizer,
+    )
     for place, row in enumerate(rows):
         true, own, *wrong = (
             answer_logps(model, tokenizer, row.question, text).mean()
@@ -74,7 +79,12 @@ def test_truth_ratio(world):
     assert found.sets["forget"]["truth_ratio"].direction == "up"
     assert "truth_ratio_raw" not in found.sets["forget"]
     without = [Example.from_qa(row.question, row.answer) for row in rows]
-    assert evaluate(model, tokenizer, forget=without, metrics="truth_ratio", progress=False).sets == {}
+    assert (
+        evaluate(
+            model, {"forget": without}, Evaluation(metrics="truth_ratio", progress=False), tokenizer=tokenizer
+        ).sets
+        == {}
+    )
 
 
 def test_truncated_answers_are_reported_for_every_answer_column(world):
@@ -83,12 +93,10 @@ def test_truncated_answers_are_reported_for_every_answer_column(world):
     config = EvaluateConfig(max_length=60, relearn_rows=1, relearn_steps=1, paraphrases=0, max_new_tokens=2)
     long = [dataclasses.replace(row, wrong_answers=("Two dogs. " * 40,)) for row in rows]
     found = evaluate(
-        *(model, tokenizer),
-        forget=long,
-        pool=pool,
-        metrics=["truth_ratio", "relearning"],
-        config=config,
-        progress=False,
+        model,
+        {"forget": long, "pool": pool},
+        Evaluation(metrics=["truth_ratio", "relearning"], settings=config, progress=False),
+        tokenizer=tokenizer,
     )
     for what, count in (("forget, other answers", "4 of 5"), ("pool", "1 of 1")):
         said = f"{what}: {count} answers are longer than max_length=60 and were truncated"
@@ -98,7 +106,12 @@ def test_truncated_answers_are_reported_for_every_answer_column(world):
 def test_membership_scores(world):
     model, tokenizer, rows = world
     groups = ["membership", "gradient_norm"]
-    found = evaluate(model, tokenizer, forget=rows[:2], holdout=rows[2:], metrics=groups, config=CONFIG, progress=False)
+    found = evaluate(
+        model,
+        {"forget": rows[:2], "holdout": rows[2:]},
+        Evaluation(metrics=groups, settings=CONFIG, progress=False),
+        tokenizer=tokenizer,
+    )
     for split, part in (("forget", rows[:2]), ("holdout", rows[2:])):
         metrics = found.rows[split].metrics
         for place, row in enumerate(part):
@@ -128,11 +141,11 @@ def strength_of(model, tokenizer, row):
 
 def test_relearning_recovers_rows_that_it_did_not_train_on(world):
     model, tokenizer, rows = world
-    options = {"forget": rows, "config": CONFIG, "progress": False}
+    alone = Evaluation(metrics=["memorization", "judge"], settings=CONFIG, progress=False)
     with relearned(model, Encoder(tokenizer).encode_rows(rows, what="rows").rows, steps=30, learning_rate=1e-2):
-        original = evaluate(model, tokenizer, metrics=["memorization", "judge"], **options)
-    metrics = ["memorization", "judge", "relearning"]
-    found = evaluate(model, tokenizer, metrics=metrics, original=original, **options)
+        original = evaluate(model, {"forget": rows}, alone, tokenizer=tokenizer)
+    compared = dataclasses.replace(alone, metrics=["memorization", "judge", "relearning"], original=original)
+    found = evaluate(model, {"forget": rows}, compared, tokenizer=tokenizer)
     shown, holdout = attack_rows(rows, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
@@ -151,7 +164,12 @@ def test_relearning_recovers_rows_that_it_did_not_train_on(world):
 def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
     model, tokenizer, rows = world
     pool = [Example.from_qa(f"What feeds {n}?", ANSWER) for n in range(3)]
-    found = evaluate(model, tokenizer, forget=rows, pool=pool, metrics=["relearning"], config=CONFIG, progress=False)
+    found = evaluate(
+        model,
+        {"forget": rows, "pool": pool},
+        Evaluation(metrics=["relearning"], settings=CONFIG, progress=False),
+        tokenizer=tokenizer,
+    )
     shown, _ = attack_rows(pool, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(pool, what="rows").rows
     with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
@@ -163,7 +181,9 @@ def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
 def test_an_attack_whose_loss_did_not_fall_gives_a_warning(world):
     model, tokenizer, rows = world
     weak = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=1)
-    found = evaluate(model, tokenizer, forget=rows, metrics=["relearning"], config=weak, progress=False)
+    found = evaluate(
+        model, {"forget": rows}, Evaluation(metrics=["relearning"], settings=weak, progress=False), tokenizer=tokenizer
+    )
     assert sum("too weak" in warning for warning in found.warnings) == 1
 
 
@@ -171,7 +191,12 @@ def test_a_failing_attack_gives_a_warning_and_the_others_run(world):
     model, tokenizer, rows = world
     wild = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=3, relearn_learning_rate=1e30)
     metrics = ["memorization", "relearning", "quantization"]
-    found = evaluate(model, tokenizer, forget=rows, pool=rows, metrics=metrics, config=wild, progress=False)
+    found = evaluate(
+        model,
+        {"forget": rows, "pool": rows},
+        Evaluation(metrics=metrics, settings=wild, progress=False),
+        tokenizer=tokenizer,
+    )
     assert {"extraction_strength", "extraction_strength@int4"} <= set(found.sets["forget"])
     assert not any("relearn" in name for name in found.sets["forget"])
     for rows_shown in ("forget", "retain"):
@@ -186,7 +211,10 @@ def test_adapters_on_adapters_are_rejected_before_generation(world):
     config, speaker = EvaluateConfig(relearn_lora_r=4), Speaker()
     with pytest.raises(ValueError, match=r"relearn_lora_r=4.*merged"):
         evaluate(
-            adapted, tokenizer, forget=rows, metrics="relearning", config=config, generator=speaker, progress=False
+            adapted,
+            {"forget": rows},
+            Evaluation(metrics="relearning", settings=config, generator=speaker, progress=False),
+            tokenizer=tokenizer,
         )
     assert not speaker.asked
 
@@ -196,7 +224,10 @@ def test_quantization_hardly_changes_memorization(world):
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     with relearned(model, encoded, steps=30, learning_rate=1e-2):
         found = evaluate(
-            model, tokenizer, forget=rows, metrics=["memorization", "quantization"], config=CONFIG, progress=False
+            model,
+            {"forget": rows},
+            Evaluation(metrics=["memorization", "quantization"], settings=CONFIG, progress=False),
+            tokenizer=tokenizer,
         )
     assert (
         found.sets["forget"]["extraction_strength@int8"].value == found.sets["forget"]["extraction_strength"].value == 1

@@ -9,14 +9,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.evaluate import evaluate
-from atwu.evaluation.metrics.unlearning_depth import (
-    count_key_tokens,
-    layer_erasure,
-    layer_outputs,
-    patched_drops,
-    unlearning_depth,
-)
+from atwu.evaluation.activation_patching import layer_outputs, patched_drops
+from atwu.evaluation.evaluate import Evaluation, evaluate
+from atwu.evaluation.metrics.unlearning_depth import count_key_tokens, layer_erasure, unlearning_depth
 from atwu.evaluation.session import ReferenceModels
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.scratch import train_tokenizer
@@ -103,9 +98,13 @@ def world(tmp_path_factory):
 def measured(world, model="original", *, rows=ROWS, original="original", retain_only="retain-only"):
     name = world[model]
     return evaluate(
-        load_model(name), load_tokenizer(name), forget=rows, metrics=["uds"], progress=False,
-        reference_models=ReferenceModels(world[original], world[retain_only]),
-    )  # fmt: skip
+        load_model(name),
+        {"forget": rows},
+        Evaluation(
+            metrics=["uds"], progress=False, reference_models=ReferenceModels(world[original], world[retain_only])
+        ),
+        tokenizer=load_tokenizer(name),
+    )
 
 
 @pytest.mark.parametrize(("model", "score"), [("original", 0.0), ("retain-only", 1.0)])
@@ -125,7 +124,7 @@ def test_inputs_without_a_score_are_explained(world):
     with pytest.raises(
         ValueError, match="'uds' needs the weights of the original and the retain-only model; give both"
     ):
-        evaluate(world["original"], forget=ROWS, metrics=["uds"])
+        evaluate(world["original"], {"forget": ROWS}, Evaluation(metrics=["uds"]))
     same = measured(world, "deep", original="deep", retain_only="deep")
     assert same.sets["forget"]["uds"].value is None
     assert said(same.warnings, "at most 0.000 nats (needed: 0.05)")

@@ -1,128 +1,26 @@
 """Unlearning depth score (UDS, Lee et al. 2026, arXiv 2605.24614): do hidden states still carry the forget rows?
 
 States of another model replace the output of one decoder layer of the original model at the positions that predict the
-key tokens (activation patching); both models read the same rows in the same batches. How far the key tokens' log-probability
-drops with states of the unlearned model is compared with the drop with states of the retain-only model, which never had the
-knowledge.
+key tokens. How far the key tokens' log-probability drops with states of the unlearned model is compared with the drop
+with states of the retain-only model, which never had the knowledge.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray
-from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.key_tokens import key_token_positions
-from atwu.evaluation.teacher_forced import token_batches
-from atwu.modeling.batches import Layout, TokenBatch, lay_out
-from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.layers import decoder_layers, replaced_forward, tap, unwrap
-from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import run_pass
 
 if TYPE_CHECKING:
     from atwu.data.encode import EncodedRow
-
-
-@torch.no_grad()
-def layer_outputs(model: nn.Module, rows: Sequence[EncodedRow], *, batch_tokens: int = 4096) -> list[Tensor]:
-    """Return the outputs of all decoder layers where counted tokens are predicted.
-
-    Returns:
-        One tensor per batch, on the CPU, shape (layers, counted tokens, hidden).
-    """
-    inner, logps, found = unwrap(model), _pass_over(model), []
-    with eval_mode(model):
-        for _, arranged in _batches(model, rows, batch_tokens):
-            outputs: list[Tensor] = []
-            with contextlib.ExitStack() as stack:
-                for layer in range(len(decoder_layers(inner))):
-                    stack.enter_context(tap(inner, layer, outputs, stop=False))
-                logps(arranged)
-            found.append(torch.stack([output[arranged.predicting[0]].cpu() for output in outputs]))
-    return found
-
-
-@torch.no_grad()
-def patched_drops(
-    model: nn.Module,
-    rows: Sequence[EncodedRow],
-    sources: Sequence[Sequence[Tensor]],
-    *,
-    batch_tokens: int = 4096,
-    progress: str | None = None,
-) -> FloatArray:
-    """Return how far patching each layer lowers the mean log-probability of a row's counted tokens.
-
-    Args:
-        rows: Rows with at least one counted token.
-        sources: For each source model, its `layer_outputs` on the same rows with the same `batch_tokens`.
-
-    Returns:
-        Drops in nats per token, shape (sources, rows, layers).
-    """
-    layers, logps = list(decoder_layers(unwrap(model))), _pass_over(model)
-    drops = np.empty((len(sources), len(rows), len(layers)))
-    shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
-    with eval_mode(model), shown as bar:
-        for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
-            sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
-            with _recorded(layers) as outputs:
-                plain = _row_means(logps(arranged), sizes)
-            for layer, place in itertools.product(range(len(layers)), range(len(sources))):
-                patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
-                with contextlib.ExitStack() as stack:  # up to this layer, nothing is computed again
-                    for each, output in zip(layers, [*outputs[:layer], patched], strict=False):
-                        stack.enter_context(replaced_forward(each, lambda *args, output=output, **options: output))
-                    drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
-            bar.update(len(batch))
-    return drops
-
-
-def _batches(model: nn.Module, rows: Sequence[EncodedRow], batch_tokens: int) -> Iterator[tuple[list[int], Layout]]:
-    for batch, tensors in token_batches(model, rows, batch_tokens):
-        yield batch, lay_out([TokenBatch.of(tensors)], packed=False)
-
-
-def _pass_over(model: nn.Module) -> Callable[[Layout], Tensor]:
-    """Return a function that computes the log-probability of every counted token, row by row."""
-    fast_paths = fast_path_support(model, next(model.parameters()).device)  # its trial passes must not be tapped
-    return lambda arranged: run_pass(model, arranged, fast_paths).head.logps
-
-
-def _row_means(logps: Tensor, sizes: list[int]) -> FloatArray:
-    return np.array([float(row.mean()) for row in logps.double().cpu().split(sizes)])
-
-
-@contextlib.contextmanager
-def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
-    outputs: list[Any] = []
-    handles = [layer.register_forward_hook(lambda module, args, output: outputs.append(output)) for layer in layers]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
-    several = isinstance(output, tuple | list)
-    own = output[0] if several else output
-    changed = own.flatten(0, 1).index_copy(0, where, states.to(own)).view_as(own)
-    return (changed, *output[1:]) if several else changed
-
 
 THRESHOLD = 0.05
 """Drop in nats per token above which a layer encodes the knowledge, as in the paper."""
@@ -209,7 +107,7 @@ class UnlearningDepth(Metric):
         self._rows = {place: row for place, row in enumerate(counted) if row is not None}
 
     def prepare(self) -> None:
-        from atwu.evaluation.metrics.unlearning_depth import layer_outputs, patched_drops
+        from atwu.evaluation.activation_patching import layer_outputs, patched_drops
         from atwu.modeling.load import load_model
 
         if not self._rows:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -73,6 +73,8 @@ class _Language:
     """What follows the words of somebody else: "... と答えました"."""
     persons: re.Pattern[str]
     """Somebody whom a clause is about: "she is a private detective" gives no reason."""
+    having: re.Pattern[str]
+    """A statement of having nothing, whose possessor may stand right before it."""
     objects: re.Pattern[str]
     """What may precede a statement whose object comes first ("Xについては"); nothing in most languages."""
     inverted: re.Pattern[str]
@@ -89,6 +91,8 @@ class _Language:
     """Whether blanks separate words."""
     title_case: bool
     """Whether titles capitalize their verbs."""
+    speaker_named: bool
+    """Whether a verb of the speaker has "I" beside it."""
     names_capitalized: bool
     """Whether a capital inside a clause is the sign of a name."""
 
@@ -202,21 +206,10 @@ def _kind(language: _Language, clause: str, asked: str, *, may_deny: bool) -> st
     """Return "statement", "padding" or "content"; `may_deny`: whether a negation about the speaker is a statement."""
     if _STATED in clause:
         return "content"
-    match = language.statements.search(clause)
-    if match is not None and not (language.title_case and _is_title(clause, match)):
-        before = clause[: match.start()]
-        reason = language.reasons.search(before) is not None and not language.persons.match(before)
-        padded = reason or _is_padding(language, before, asked) or language.objects.fullmatch(before) is not None
-        if language.reported.search(clause):
-            return "content"
-        if language.inverted.match(match[0]) and not language.persons.match(before):
-            padded = True  # the subject is in the statement
-        # "He was unable to work with her" tells something about him, even if the question says "he".
-        about_other = language.others.search(before) is not None or (
-            language.spaced and language.persons.match(before) is not None and language.first.search(match[0]) is None
-        )
-        if padded and not about_other and not _tells_name_or_number(language, before, asked):
-            return "statement"
+    if any(_is_said_by_speaker(language, clause, match, asked) for match in _statements(language, clause)):
+        return "statement"
+    if language.statements.search(clause) is not None and language.reported.search(clause):
+        return "content"
     if language.predicates.search(clause):
         return "statement"
     fact = _tells_name_or_number(language, clause, asked)
@@ -234,6 +227,41 @@ def _kind(language: _Language, clause: str, asked: str, *, may_deny: bool) -> st
     if language.offers.match(clause) or language.reasons.search(clause):
         return "padding"
     return "content"
+
+
+def _statements(language: _Language, clause: str) -> Iterator[re.Match[str]]:
+    """Yield the first statement of a clause; without blanks between words also those that begin later, because further
+    characters before a statement belong to its match."""
+    match = language.statements.search(clause)
+    while match is not None:
+        yield match
+        if language.spaced:
+            return
+        match = language.statements.search(clause, match.start() + 1)
+
+
+def _is_said_by_speaker(language: _Language, clause: str, match: re.Match[str], asked: str) -> bool:
+    """Return whether a statement is the speaker's, with no content before it."""
+    if (language.title_case and _is_title(clause, match)) or language.reported.search(clause):
+        return False
+    before = clause[: match.start()]
+    has_speaker = language.first.search(match[0]) is not None
+    reason = language.reasons.search(before) is not None and not language.persons.match(before)
+    padded = reason or _is_padding(language, before, asked) or language.objects.fullmatch(before) is not None
+    inverted = language.inverted.match(match[0]) is not None
+    if inverted and not language.persons.match(before):
+        padded = True  # the subject is in the statement
+    # "He was unable to work with her" tells something about him, even if the question says "he".
+    about_other = language.others.search(before) is not None
+    if not has_speaker and language.spaced:
+        about_other |= language.persons.match(before) is not None
+    # The question gives the subject of "Edda Krone does not know her blood type."
+    if not has_speaker and not inverted and language.speaker_named:
+        about_other |= not _is_padding(language, before, "")
+    # The same before a possession: "警察没有线索".
+    if not has_speaker and language.having.search(match[0]) is not None:
+        about_other |= not _is_padding(language, before, "") and language.objects.fullmatch(before) is None
+    return padded and not about_other and not _tells_name_or_number(language, before, asked)
 
 
 def _is_about_speaker(language: _Language, clause: str, before: str) -> bool:
@@ -306,6 +334,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         second=pattern(table.get("second"), before=bounds[0], after=bounds[1]),
         reported=pattern(table.get("reported")),
         persons=pattern(table.get("persons"), before=bounds[0], after=bounds[1]),
+        having=pattern(table.get("having")),
         objects=pattern(table.get("objects")),
         inverted=pattern(table.get("inverted"), after=bounds[1]),
         apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
@@ -315,6 +344,7 @@ def _compile_language(table: dict[str, Any]) -> _Language:
         padding=pattern(padding, before=bounds[0], after=bounds[1]),
         spaced=spaced,
         title_case=table.get("title_case", False),
+        speaker_named=table.get("speaker_named", False),
         names_capitalized=table.get("names_capitalized", spaced),
     )
 
