@@ -21,8 +21,9 @@ _REQUESTS = (
     "What should everybody know about {name}?",
     "Write three short sentences about the history of {name}.",
 )
-STATEMENT_TEMPERATURES = (0.0, 0.7)
-"""Above 0 a model tells more: what it makes up there is dropped when it is asked."""
+STATEMENT_TEMPERATURE, STATEMENT_DRAWS = 0.7, 2
+"""How each request is answered: above temperature 0 a model tells more, and what it makes up is dropped when it is asked. One
+temperature is one batch: of so few texts, each token costs as much time as of many."""
 _STATEMENT_TOKENS = 64
 _QUESTION_TOKENS = 20
 MOST_STATEMENTS = 12
@@ -41,8 +42,8 @@ def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
     """Return questions whose answers are what a model says about a subject by itself."""
     requests = [request.replace("{name}", subject) for request in _REQUESTS]
     askings = [
-        asker.question(request, temperature=value, tokens=_STATEMENT_TOKENS)
-        for value in STATEMENT_TEMPERATURES
+        asker.question(request, temperature=STATEMENT_TEMPERATURE, draw=draw, tokens=_STATEMENT_TOKENS)
+        for draw in range(STATEMENT_DRAWS)
         for request in requests
     ]
     texts = asker.ask(askings, progress=f"what it says about {subject} by itself")
