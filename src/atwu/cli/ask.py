@@ -148,7 +148,9 @@ def _show(result: AskResult, *, every: bool) -> None:
     say(result.summary())
     left_out = len(result.facts) - len(result.known)
     if left_out and not every:
-        say(f"other answers, which changed with the wording or fit other names as well: {left_out}; --every shows them.")
+        say(
+            f"other answers, which changed with the wording or fit other names as well: {left_out}; --every shows them."
+        )
 
 
 @dataclass(kw_only=True)
