@@ -46,10 +46,10 @@ def changed(plain, place, value):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("sets.forget.J_W.n", -1, r"sets\.forget\.J_W\.n.*'-1'.*\b0\b"),
-        ("sets.forget.J_W.direction", "sideways", r"J_W\.direction.*'sideways'.*'up', 'down'.*'none'"),
+        ("sets.forget.J_W.n", -1, r"sets\.forget\.J_W\.n\b.*\b0\b.*'-1'"),
+        ("sets.forget.J_W.direction", "sideways", r"J_W\.direction.*'up', 'down'.*'none'.*'sideways'"),
         ("rows.forget.ids", 3, r"rows\.forget\.ids.*'3'"),
-        ("overall.FQ.value", "0.5", r"overall\.FQ\.value.*'0\.5'.*number"),
+        ("overall.FQ.value", "0.5", r"overall\.FQ\.value.*number.*'0\.5'"),
         ("overall.FQ.mean", 0.5, r"overall\.FQ\.mean"),
         ("fingerprint", "xyz", "fingerprint.*'xyz'"),
         ("rows", KeyError, "rows.*--output"),

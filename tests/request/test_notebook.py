@@ -20,7 +20,7 @@ from tests.snippets import ROOT
 
 NOTEBOOK = nbformat.read(ROOT / "examples" / "forget.ipynb", as_version=4)
 LARGE = LlamaConfig(
-    hidden_size=16384, intermediate_size=65536, num_hidden_layers=16, num_attention_heads=64, vocab_size=300
+    hidden_size=32768, intermediate_size=131072, num_hidden_layers=4, num_attention_heads=64, vocab_size=300
 )
 
 

@@ -117,7 +117,7 @@ def test_starting_the_same_run_twice_is_rejected(tmp_path):
 
 
 def test_too_little_disk_space_is_reported_before_training(tmp_path):
-    with pytest.raises(OSError, match=r"1000000 TB.*--save-total-limit 1"):
+    with pytest.raises(OSError, match=r"1\.0 EB.*--save-total-limit 1"):
         RunFolder(tmp_path / "deep" / "run").check_space(10**18)
     assert not (tmp_path / "deep").exists()
 

@@ -87,7 +87,7 @@ def trained(model_folder, data_files, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("name", RUNS)
 def test_a_sharded_run_resumed_by_more_processes_equals_one_process(name, trained, model_folder):
     alone, sharded = trained / "alone" / name, trained / "sharded" / name
