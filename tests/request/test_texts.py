@@ -24,7 +24,7 @@ from atwu.methods.weightings.contrast import TokenLogps
 from atwu.methods.weightings.words_by_heart import spans_by_heart, wording_evidence
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.measurement import measured_sets
-from atwu.request.own_texts import write_own_texts
+from atwu.request.own_texts import SAME_TEXT, same_text, write_own_texts
 from atwu.request.row_facts import RowFact, with_facts
 from atwu.request.screen import verdict_text
 from atwu.request.text_wording import mark_wording, measure_chance_run
@@ -338,3 +338,11 @@ def test_a_book_is_read_and_asked_in_part_and_the_run_says_so(
     assert any("has 250 passages; 200 of them, evenly spaced, are taken" in line for line in said)
     assert any("asking the original model about 40 texts" in line for line in said)
     assert result.verdict.outcome == NOTHING
+
+
+def test_two_texts_are_the_same_if_they_share_a_run_of_words() -> None:
+    words = "once there was a Green fox in the old wood".split()
+    run = " ".join(words[2 : 2 + SAME_TEXT])
+    assert same_text(" ".join(words), f"They say {run.upper()}, always.")
+    assert not same_text(" ".join(words), f"They say {' '.join(words[2 : 1 + SAME_TEXT])}, always.")
+    assert not same_text("", "")

@@ -6,13 +6,13 @@ continues a frequent first word; what it says is kept as it is, but for some of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atwu.data.passages import cut_words, word_spans
-from atwu.data.recitation import compare_wording
+from atwu.data.passages import cut_words, word_spans, wording_of
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
 from atwu.data.wording import FEWEST_TEXT_WORDS
@@ -70,8 +70,15 @@ def write_own_texts(read: ModelReader, removed: Sequence[Example], chance_run: i
 
 
 def same_text(one: str, other: str) -> bool:
-    """Return whether two texts share a long run of words."""
-    return compare_wording("", one, other).longest_run >= SAME_TEXT
+    """Return whether two texts share a run of `SAME_TEXT` words."""
+    return not _runs(one).isdisjoint(_runs(other))
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs(text: str) -> frozenset[tuple[str, ...]]:
+    """Return all runs of so many words in a text; each text is compared with all others."""
+    words = wording_of(text)
+    return frozenset(tuple(words[start : start + SAME_TEXT]) for start in range(len(words) - SAME_TEXT + 1))
 
 
 def _sampled(read: ModelReader) -> list[str]:
