@@ -341,7 +341,7 @@ def test_a_book_is_read_and_asked_in_part_and_the_run_says_so(
 
 
 def test_two_texts_are_the_same_if_they_share_a_run_of_words() -> None:
-    words = "once there was a Green fox in the old wood".split()
+    words = ["once", "there", "was", "a", "Green", "fox", "in", "the", "old", "wood"]
     run = " ".join(words[2 : 2 + SAME_TEXT])
     assert same_text(" ".join(words), f"They say {run.upper()}, always.")
     assert not same_text(" ".join(words), f"They say {' '.join(words[2 : 1 + SAME_TEXT])}, always.")
