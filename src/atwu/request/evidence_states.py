@@ -114,21 +114,22 @@ class _StateAsker:
     related: Sequence[Example]
     """Further rows for wrong options."""
 
-    def answers(self, decoding: Decoding | None = None) -> Callable[[Sequence[Any]], Sequence[str]]:
+    def answers(self, progress: str, decoding: Decoding | None = None) -> Callable[[Sequence[Any]], Sequence[str]]:
         generator = TransformersGenerator(self.model, self.tokenizer)
-        return answerer(generator, decoding=decoding, system=self.reading.system)
+        return answerer(generator, decoding=decoding, system=self.reading.system, progress=progress)
 
     def in_state(self, rows: Sequence[Example], state: str, facts: Sequence[int] | None = None) -> FactTable:
         """Ask for some facts, by default all, in the model's present state."""
         askings = form_askings(rows, related=self.related, forms=STATE_FORMS)
-        return ask_facts(self.answers(), _about(askings, facts), state=state)
+        return ask_facts(self.answers(state), _about(askings, facts), state=state)
 
     def sampled(self, rows: Sequence[Example]) -> FactTable:
-        how = self.answers(Decoding(temperature=TEMPERATURE))
-        return ask_facts(how, sampled_askings(rows, SAMPLES_DRAWN), state=f"best of {SAMPLES_DRAWN} samples")
+        state = f"best of {SAMPLES_DRAWN} samples"
+        how = self.answers(state, Decoding(temperature=TEMPERATURE))
+        return ask_facts(how, sampled_askings(rows, SAMPLES_DRAWN), state=state)
 
     def second_turn(self, rows: Sequence[Example]) -> FactTable:
-        first, answers = own_askings(rows), self.answers()
+        first, answers = own_askings(rows), self.answers("in a second turn")
         doubts = second_turns(first, answers([asking.prompt for asking in first]))
         return ask_facts(answers, doubts)
 
