@@ -39,7 +39,7 @@ _METRICS = Registry[type[Metric]](
         "muse": "atwu.evaluation.metrics.muse_scores:Muse",
         "knowundo": "atwu.evaluation.metrics.knowundo_scores:KnowUnDo",
         "tasks": "atwu.evaluation.metrics.tasks:Tasks",
-        "relearning": "atwu.evaluation.metrics.relearning:Relearning",
+        "relearning": "atwu.evaluation.metrics.weight_attacks:Relearning",
         "quantization": "atwu.evaluation.metrics.weight_attacks:QuantizationAttack",
     },
 )

@@ -15,13 +15,14 @@ import numpy as np
 from atwu.data.chosen_options import chosen_option
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.matching import stated_share
-from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, UNMEASURED, FormRow
+from atwu.data.question_forms import OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
+from atwu.evaluation.facts.askings import MEASURED_FORMS, form_prompt
+from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.fluency import is_broken
 
 if TYPE_CHECKING:
     from atwu.evaluation.intervals import ModelComparison
@@ -31,7 +32,6 @@ NEIGHBOURS = "neighbours"
 """Name of the set of facts about related subjects."""
 NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix", "quiz_host", "continuation")
 """Forms in which neighbour rows are asked: fewer, since only their mean is of interest."""
-MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
 
 def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> list[FormRow]:
@@ -43,11 +43,6 @@ def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> li
 def answers_per_row(forms: Sequence[str]) -> int:
     """Largest number of answers that measure a row in these forms."""
     return sum(OPTION_DRAWS if form in OPTION_FORMS else 1 for form in forms)
-
-
-def form_prompt(written: FormRow) -> Prompt:
-    """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
-    return Prompt(written.row.messages, prefill=written.opening)
 
 
 def form_recall(written: FormRow, answer: str) -> float:
