@@ -1,7 +1,7 @@
 """Rule-based judge: deterministic, without model or network, thousands of claims per second.
 
 It applies the correctness rubric by rules. The facts that the question asks for (`facts.py`) must occur in the
-normalized answer (`normalized_words.py`, `numerals.py`, `facts.py`), and must not be part of a hedging list,
+normalized answer (`normalized_words.py`, `facts.py`), and must not be part of a hedging list,
 replaced or attributed to somebody else (`stance.py`). It knows few synonyms; `agreement.py` has labelled cases to measure
 its accuracy.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of, match
-from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.numerals import match_number_format
+from atwu.judge.rules.normalized_words import match_number_format, words_of
 from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.rules.stance import (
     alternatives,

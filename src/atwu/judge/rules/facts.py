@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from atwu.judge.rules.normalized_words import ARTICLES, PASSED_OVER, Word, find_run, stems_of, words_of
-from atwu.judge.rules.numerals import MONTHS, split_entries
+from atwu.judge.rules.normalized_words import (
+    ARTICLES,
+    MONTHS,
+    PASSED_OVER,
+    Word,
+    find_run,
+    split_entries,
+    stems_of,
+    words_of,
+)
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
-from atwu.judge.rules.normalized_words import Word, stems_of, words_of
-from atwu.judge.rules.numerals import split_entries
+from atwu.judge.rules.normalized_words import Word, split_entries, stems_of, words_of
 from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim, Verdict
 
