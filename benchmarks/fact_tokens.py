@@ -24,9 +24,9 @@ from atwu.data.encode import Encoder
 from atwu.data.languages import detect_language
 from atwu.data.schema import Example, Span
 from atwu.data.word_frequencies import listed_frequency
-from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.intervals import Resampler
+from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.methods.weightings.contrast import evidence_of, fact_spans
 from atwu.modeling.open_model import ModelLoadArgs, open_model

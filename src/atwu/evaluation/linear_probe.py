@@ -26,7 +26,7 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
+from atwu.evaluation.metrics.score_auroc import SampleAuroc, per_sample_auroc
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fingerprint import model_fingerprint

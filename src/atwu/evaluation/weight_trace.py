@@ -20,7 +20,6 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.weighting_scores import (
     SIMPLE_NOUNS,
     ScoreContext,
@@ -28,7 +27,7 @@ from atwu.evaluation.weighting_scores import (
     scored_weightings,
     token_scores,
 )
-from atwu.evaluation.word_scores import word_scores
+from atwu.evaluation.word_scores import Trace, TracedRow, word_scores
 
 
 class WeightTrace(TrainerCallback):

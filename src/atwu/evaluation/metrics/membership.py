@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray, as_floats
 from atwu.data.schema import IGNORE_INDEX
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
 from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.metrics.score_auroc import roc_area
 from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
@@ -109,18 +110,11 @@ def attack_auc(
         The area under the ROC curve, or with weights one per draw, shape (...); NaN if a set has no scores.
     """
     sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
-    there = [~np.isnan(side) for side in sides]
-    counts = (
-        [np.ones(side.shape) for side in sides] if weights is None else [np.asarray(part, float) for part in weights]
-    )
-    forget, holdout = (side[known] for side, known in zip(sides, there, strict=True))
-    levels, place = np.unique(np.concatenate([forget, holdout]), return_inverse=True)
-    at_forget = _per_level(counts[0][..., there[0]], place[: forget.size], levels.size)
-    at_holdout = _per_level(counts[1][..., there[1]], place[forget.size :], levels.size)
-    below = at_forget.cumsum(axis=-1) - at_forget / 2
-    with np.errstate(invalid="ignore"):
-        areas: FloatArray = (below * at_holdout).sum(-1) / (at_forget.sum(-1) * at_holdout.sum(-1))
-    return float(areas) if weights is None else areas
+    forget, holdout = (~np.isnan(side) for side in sides)
+    if weights is None:
+        return float(roc_area(sides[0][forget], sides[1][holdout]))
+    counts = np.asarray(weights[0])[..., forget], np.asarray(weights[1])[..., holdout]
+    return roc_area(sides[0][forget], sides[1][holdout], counts)
 
 
 def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
@@ -239,15 +233,6 @@ def attack_area(numbers: RowMetrics, sets: tuple[str, str], members: FloatArray,
     one, other = map(numbers.resampler_of, sets)
     draws = attack_auc(members, others, (one.weights, other.weights))
     return Estimate(float(attack_auc(members, others)), np.asarray(draws), min(one.clusters, other.clusters))
-
-
-def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
-    """Sum the weights at each distinct score, shape (..., levels)."""
-    order = np.argsort(place, kind="stable")
-    present, starts = np.unique(place[order], return_index=True)
-    totals = np.zeros((*weights.shape[:-1], levels))
-    totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
-    return totals
 
 
 def mean_of_norms(gradients: Iterable[Tensor]) -> float:
