@@ -24,7 +24,7 @@ from atwu.evaluation.registry import (
     find_metric,
     selected_metrics,
 )
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
 from atwu.evaluation.session import ReferenceModels, Session
 from atwu.evaluation.teacher_forced import OriginalReader
@@ -141,22 +141,25 @@ def evaluate(
         sets[probes.name] = probes.rows
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    given = [*sets, *([TASKS] if config.tasks else [])]
+    available = list(sets)
+    if config.tasks:
+        available.append(TASKS)
     names = selected_metrics(
         how.metrics,
-        sets=given,
+        sets=available,
         weights=model is not None,
         plain=_plain(model),
         references=how.reference,
         reference_models=how.reference_models is not None,
     )
-    check_inputs_used(names, sets=given if model is None else sets, weights=model is not None)
+    # With a model, tasks that no chosen metric runs are only noted below.
+    check_inputs_used(names, sets=available if model is None else sets, weights=model is not None)
     check_installed(names, config)
     if config.tasks and TASKS not in names:
         notes.append(
             f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
         )
-    measured = [find_metric(each) for each in names]
+    measured = list(map(find_metric, names))
     own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}
     sets |= own_sets
     name, scorer, auxiliary = how.name, how.scorer, how.auxiliary
@@ -167,14 +170,18 @@ def evaluate(
         if "scores" in names:
             notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    every = {**sets, **({POOL: pool_rows} if pool_rows else {})}
+    every = dict(sets)
+    if pool_rows:
+        every[POOL] = pool_rows
     settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
-    given_results = (("original", how.original), ("retain-only", how.retain_only))
-    references = {role: other for role, other in given_results if other is not None}
+    results = {"original": how.original, "retain-only": how.retain_only}
+    references = {role: other for role, other in results.items() if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
         notes.extend(filter(None, [different_template(settings, other, role=role)]))
-    fingerprint = None if model is None else model_fingerprint(model)
+    fingerprint = None
+    if model is not None:
+        fingerprint = model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
     session = Session(
@@ -206,9 +213,9 @@ def _examples(rows: RowsInput | None, split: str, notes: list[str]) -> Sequence[
     """Load one set as text and append its warnings to `notes`; an empty tuple without rows."""
     if rows is None or (isinstance(rows, Sized) and not len(rows)):
         return ()
-    given = text_rows(rows, what=split)
-    notes += [f"{split}: {note}" for note in given.warnings]
-    return given.examples or ()
+    loaded = text_rows(rows, what=split)
+    notes += [f"{split}: {note}" for note in loaded.warnings]
+    return loaded.examples or ()
 
 
 def _plain(model: Any | None) -> bool:
@@ -259,10 +266,13 @@ def _result(
 ) -> EvalResult:
     original, retain_only = references.get("original"), references.get("retain-only")
     sides = compared(session.rows, original, retain_only, session.task_values)
+    sets: dict[str, Mapping[str, MetricValue]] = {**values_by_set(sides.this)}
+    if session.task_values:
+        sets[TASKS] = session.task_values
     result = EvalResult(
         model=model,
         fingerprint=fingerprint,
-        sets=values_by_set(sides.this) | ({TASKS: session.task_values} if session.task_values else {}),
+        sets=sets,
         overall=overall(sides),
         rows=session.rows,
         settings=settings,

@@ -36,16 +36,17 @@ def question_prompts(row: Example, paraphrases: int) -> list[Prompt]:
 
 
 def after_examples(prompt: Prompt, examples: tuple[Message, ...]) -> Prompt:
-    lead = 1 if prompt.messages[0].role == "system" else 0
-    return Prompt((*prompt.messages[:lead], *examples, *prompt.messages[lead:]))
+    first, *rest = prompt.messages
+    if first.role == "system":  # stays the first turn: most chat templates allow it nowhere else
+        return Prompt((first, *examples, *rest))
+    return Prompt((*examples, first, *rest))
 
 
 def claim(row: Example, answer: str | None) -> Claim | None:
     """Return an answer as a claim, None without one; it is judged by the row's own question, also if a paraphrase was asked."""
     if answer is None:
         return None
-    facts = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
-    return Claim(question=row.question, reference=row.answer, answer=answer, facts=facts)
+    return Claim(question=row.question, reference=row.answer, answer=answer, facts=span_texts(row))
 
 
 def span_texts(row: Example) -> tuple[str, ...]:
@@ -60,15 +61,20 @@ def labelled_parts(row: Example) -> tuple[str, ...]:
 
 def says(text: str, phrase: str) -> bool:
     """Return whether a text contains a phrase as whole words, ignoring case and white space."""
-    return re.search(pattern_of(phrase), text, re.IGNORECASE) is not None if phrase.strip() else False
+    if not phrase.strip():
+        return False
+    return re.search(pattern_of(phrase), text, re.IGNORECASE) is not None
 
 
 def pattern_of(phrase: str) -> str:
     """Return a regular expression for a phrase as whole words; scripts without spaces have no word boundaries."""
     body = r"\s+".join(re.escape(word) for word in phrase.split())
     first, last = phrase.strip()[:1], phrase.strip()[-1:]
-    start, end = (character.isascii() and character.isalnum() for character in (first, last))
-    return (r"(?<!\w)" if start else "") + body + (r"(?!\w)" if end else "")
+    if first.isascii() and first.isalnum():
+        body = rf"(?<!\w){body}"
+    if last.isascii() and last.isalnum():
+        body = rf"{body}(?!\w)"
+    return body
 
 
 def folded(text: str) -> str:
@@ -111,7 +117,9 @@ class InContextExamples:
         """Draw at most `count` rows with distinct questions."""
         questions = {folded(text) for text in (row.question, *row.paraphrases)}
         answer = folded(row.answer)
-        names = (*labelled_parts(row), *([row.subject] if row.subject else []))
+        names = list(labelled_parts(row))
+        if row.subject:
+            names.append(row.subject)
         drawn: list[Example] = []
         for other in _shuffled(self._retain, rng):
             if len(drawn) == self._count:
@@ -158,7 +166,9 @@ def with_synonyms(question: str, rng: random.Random, *, keep_out: Sequence[str] 
             return match.group()
         if article is None:
             return other
-        return f"{'an' if other[0] in 'aeiou' else 'a'} {other}"
+        if other[0] in "aeiou":
+            return f"an {other}"
+        return f"a {other}"
 
     pieces = _QUOTED.split(question)
     return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
@@ -184,4 +194,6 @@ def resolve_choice(reply: str, options: Sequence[str]) -> str:
     if lettered is None:
         return reply
     option, rest = options[lettered[0]], lettered[1]
-    return rest if rest.casefold().startswith(option.casefold()) else f"{option} {rest}".strip()
+    if rest.casefold().startswith(option.casefold()):
+        return rest
+    return f"{option} {rest}".strip()

@@ -63,9 +63,10 @@ class UnlearnTrainer(MethodTrainer):
         eval_config: EvaluateConfig | None = None,
         **options: Any,
     ) -> None:
-        given = None if eval_dataset is None else _sets(eval_dataset)
-        if given is not None:
-            selected_metrics(eval_metrics, sets=given, weights=True)
+        sets: dict[str, Sequence[Example]] = {}
+        if eval_dataset is not None:
+            sets = _sets(eval_dataset)
+            selected_metrics(eval_metrics, sets=sets, weights=True)
         self.eval_metrics, self.eval_config, self._retain = eval_metrics, eval_config, retain_dataset
         self.eval_result: EvalResult | None = None
         """Full result of the last `evaluate()`: intervals, row values, answers."""
@@ -74,13 +75,13 @@ class UnlearnTrainer(MethodTrainer):
             args,
             forget_dataset=forget_dataset,
             retain_dataset=retain_dataset,
-            eval_dataset=given or {},
+            eval_dataset=sets,
             **options,
         )
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
         if self.args.eval_strategy != "no":
-            self._check_best_metric(given or self._default_sets())  # unusable rows fail now
+            self._check_best_metric(sets or self._default_sets())  # unusable rows fail now
 
     def evaluate(
         self,
@@ -105,10 +106,11 @@ class UnlearnTrainer(MethodTrainer):
         if self.sharded:
             raise ValueError(_SHARDED_ERROR)
         known: Mapping[str, Sequence[Example]] = cast(Any, self.eval_dataset) or self._default_sets()
+        sets = known
         if isinstance(eval_dataset, str) and eval_dataset in known:
-            sets: Mapping[str, Sequence[Example]] = {eval_dataset: known[eval_dataset]}
-        else:
-            sets = known if eval_dataset is None else _sets(eval_dataset)
+            sets = {eval_dataset: known[eval_dataset]}
+        elif eval_dataset is not None:
+            sets = _sets(eval_dataset)
         begun = time.time()
         result = evaluate(
             unwrap(cast(nn.Module, self.model)),
@@ -133,9 +135,10 @@ class UnlearnTrainer(MethodTrainer):
 
     def _check_best_metric(self, sets: Collection[str]) -> None:
         """Check that an evaluation logs `metric_for_best_model`."""
-        if (best := self.args.metric_for_best_model) is None:
+        best = self.args.metric_for_best_model
+        if best is None:
             return
-        wanted = best if best.startswith("eval_") else f"eval_{best}"
+        wanted = f"eval_{best.removeprefix('eval_')}"  # as transformers reads it
         columns = [
             replace(column, name=_logged_name("eval", split, column.name))
             for metric in map(find_metric, selected_metrics(self.eval_metrics, sets=sets, weights=True))
@@ -155,9 +158,13 @@ class UnlearnTrainer(MethodTrainer):
 
 
 def _logged_name(prefix: str, split: str, metric: str) -> str:
-    return "_".join([prefix, *([] if split in (ONE_SET, OVERALL) else [split]), metric])
+    if split in (ONE_SET, OVERALL):
+        return f"{prefix}_{metric}"
+    return f"{prefix}_{split}_{metric}"
 
 
-def _sets(given: Any) -> dict[str, Sequence[Example]]:
-    named = given if isinstance(given, Mapping) else {ONE_SET: given}
+def _sets(source: Any) -> dict[str, Sequence[Example]]:
+    named = source
+    if not isinstance(source, Mapping):
+        named = {ONE_SET: source}
     return {name: text_rows(rows, what=name).examples or () for name, rows in named.items()}

@@ -80,7 +80,9 @@ def clean_answer(text: str) -> str:
 def without_header(text: str) -> str:
     text = text.strip()
     header = _HEADER.match(text)
-    return text[header.end() :].strip() if header else text
+    if header is None:
+        return text
+    return text[header.end() :].strip()
 
 
 def read_verdict(text: str) -> Verdict:

@@ -126,7 +126,7 @@ def problem(row: Example, text: str) -> str | None:
         return DROPPED
     # The content words of the labelled parts (without labels: of the whole answer) that are not in the question.
     stems = {word.stem for word in asked}
-    texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
+    texts = [row.answer[start:end] for start, end in row.forget_spans or ()] or [row.answer]
     for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in stems):
         if not answer.text.isascii():  # scripts without spaces
             revealed = answer.text in "".join(word.text for word in words)
@@ -160,7 +160,9 @@ def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counte
     kept: dict[tuple[str, ...], str] = {}
     for text in (candidate.strip() for candidate in candidates):
         bare = _word_texts(words_of(text))
-        reason = problem(row, text) or (REPEATED if bare in kept else None)
+        reason = problem(row, text)
+        if reason is None and bare in kept:
+            reason = REPEATED
         if reason is None:
             kept[bare] = text
         else:
@@ -217,12 +219,14 @@ class AnnotatedRows:
 
     def __str__(self) -> str:
         new = len(self.rows) - self.had - self.failed
-        parts = [f"{new} of {len(self.rows)} rows labelled"]
-        parts += [f"{self.had} had labels, which are kept"] if self.had else []
-        parts += [f"{self.without} have no labelled words"] if self.without else []
-        parts += [f"{self.absent} parts are not in the answer and were dropped"] if self.absent else []
-        parts += [f"{self.failed} stay unlabelled (no readable reply)"] if self.failed else []
-        return "; ".join(parts) + "."
+        counts = {
+            "had labels, which are kept": self.had,
+            "have no labelled words": self.without,
+            "parts are not in the answer and were dropped": self.absent,
+            "stay unlabelled (no readable reply)": self.failed,
+        }
+        parts = [f"{number} {words}" for words, number in counts.items() if number]
+        return "; ".join([f"{new} of {len(self.rows)} rows labelled", *parts]) + "."
 
 
 def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
@@ -252,9 +256,10 @@ def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CallEstimate:
 
 def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:
     """Label rows with a rule that returns the spans of an answer's key parts."""
-    labelled = [
-        row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
-    ]
+    labelled = list(rows)
+    for place, row in enumerate(rows):
+        if row.forget_spans is None:
+            labelled[place] = replace(row, forget_spans=merged_spans(rule(row)))
     return _counted(rows, labelled, absent=0, failed=0)
 
 
@@ -266,7 +271,9 @@ def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
     if row.forget_spans or piece.isascii():
         return row.forget_spans or ()
     start = answer.find(piece)
-    return ((start, start + len(piece)),) if start >= 0 else ()
+    if start < 0:
+        return ()
+    return ((start, start + len(piece)),)
 
 
 def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> AnnotatedRows:
@@ -278,7 +285,11 @@ def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int
 
 def _annotation_request(row: Example) -> ChatRequest:
     """Build the request of a row; a row without question is described by its subject, if known."""
-    question = row.question or f"(No question: a text{f' about {row.subject}' if row.subject else ''}.)"
+    question = row.question
+    if not question and row.subject:
+        question = f"(No question: a text about {row.subject}.)"
+    elif not question:
+        question = "(No question: a text.)"
     return rubric_request(ANNOTATION, {"question": question, "answer": row.answer})
 
 

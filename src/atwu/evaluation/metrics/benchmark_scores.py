@@ -17,6 +17,7 @@ from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.membership import Membership, attack_area, attack_auc, loss_score, privleak
 from atwu.evaluation.metrics.memorization import exact_memorization, row_exact_memorization
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
+from atwu.evaluation.result import apply_known
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
@@ -36,7 +37,10 @@ def task_aggregate(*means: Any) -> Any:
 
     Range [0, 1]: 0 if a part is 0.
     """
-    parts = [1 - mean if kind.startswith("forget") else mean for kind, mean in zip(LUME_KINDS, means, strict=True)]
+    parts = list(means)
+    for place, kind in enumerate(LUME_KINDS):
+        if kind.startswith("forget"):
+            parts[place] = 1 - parts[place]
     with np.errstate(divide="ignore"):
         return len(parts) / sum(1 / np.asarray(part, dtype=np.float64) for part in parts)
 
@@ -141,9 +145,12 @@ class Lume(ProbeMetric):
     def prepare(self) -> None:
         answers = self.answer_probes(LUME_KINDS, _LUME_DECODING, label="lume")
         for index, (probe, answer) in enumerate(zip(self.session.benchmark_probes, answers, strict=True)):
-            if answer is not None:
-                score = rouge_l_recall if probe.opening else same_answer
-                self._values[index] = score(probe.row.answer, answer)
+            if answer is None:
+                continue
+            if probe.opening:
+                self._values[index] = rouge_l_recall(probe.row.answer, answer)
+            else:
+                self._values[index] = same_answer(probe.row.answer, answer)
 
     def record(self) -> None:
         probes = zip(self.session.benchmark_probes, self._values, strict=True)
@@ -153,8 +160,9 @@ class Lume(ProbeMetric):
                 self.record_kind(kind, _LOSSES.get(kind, f"lume_{kind}"), self._values)
 
     def prompt(self, probe: Probe) -> Prompt:
-        bare = self.session.config.lume_bare_questions and not probe.opening
-        return Prompt((), prefill=probe.row.question) if bare else super().prompt(probe)
+        if self.session.config.lume_bare_questions and not probe.opening:
+            return Prompt((), prefill=probe.row.question)
+        return super().prompt(probe)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
@@ -242,15 +250,14 @@ class Muse(ProbeMetric):
 
     def record(self) -> None:
         for kind, answers in self._answers.items():
-            pairs = zip(self.session.benchmark_probes, answers, strict=True)
-            self.record_kind(kind, kind, [None if text is None else self._score(probe, text) for probe, text in pairs])
+            self.record_kind(kind, kind, apply_known(self._score, self.session.benchmark_probes, answers))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Yield PrivLeak, if the membership scores were measured, too."""
         if sides.this.has(MUSE, VERBMEM):
             yield from (
-                ("muse_privleak", found) for name, found in Membership.derive(sides) if name == "privleak_min_k"
+                ("muse_privleak", value) for name, value in Membership.derive(sides) if name == "privleak_min_k"
             )
 
     def _score(self, probe: Probe, answer: str) -> float:
@@ -321,8 +328,7 @@ class KnowUnDo(Metric):
     )
 
     def record(self) -> None:
-        for split, column in {FORGET: "unlearn_success", RETAIN: "retention_success"}.items():
-            shares = map(row_exact_memorization, self.session.tokens(split))
-            percent = [None if share is None else 100 * (1 - share if split == FORGET else share) for share in shares]
-            self.record_column(split, column, percent)
+        forget, retain = (map(row_exact_memorization, self.session.tokens(split)) for split in (FORGET, RETAIN))
+        self.record_column(FORGET, "unlearn_success", apply_known(lambda share: 100 * (1 - share), forget))
+        self.record_column(RETAIN, "retention_success", apply_known(lambda share: 100 * share, retain))
         self.record_tokens(answer_loss=lambda _, read: loss_score(read.logps[read.content]))

@@ -71,7 +71,10 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, A
         templates would reveal the answer.
     """
     chosen = {}
-    for name, build in FAMILIES.items() if row.messages else ():
+    if not row.messages:
+        return {}
+    for name, build in FAMILIES.items():
+        # A generator of its own for each row and family, so that adding or leaving out others changes no question.
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
         probe = next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
         if probe is not None:
@@ -85,7 +88,9 @@ def _is_valid(family: str, probe: AttackProbe, row: Example) -> bool:
         return False
     if probe.choices:
         return True
-    hidden = probe.unanswered.facts if family == "reverse_query" else labelled_parts(row)
+    hidden = labelled_parts(row)
+    if family == "reverse_query":  # gives the fact and asks for the subject
+        hidden = probe.unanswered.facts
     text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
     return not any(says(text, secret) for secret in hidden)
 
@@ -145,7 +150,8 @@ def _without_name(text: str, name: str) -> str:
     """Replace the whole name by X, then each of its parts longer than two letters (case-sensitive)."""
     text = re.sub(pattern_of(name), "X", text, flags=re.IGNORECASE)
     for part in name.split():
-        text = re.sub(pattern_of(part), "X", text) if len(part) > 2 else text
+        if len(part) > 2:
+            text = re.sub(pattern_of(part), "X", text)
     return text
 
 
@@ -227,9 +233,11 @@ class Families(JudgedMetric):
 
     def _claim(self, probe: AttackProbe) -> Claim | None:
         answer = self.session.answer(probe.prompt)
-        return None if answer is None else probe.claim(answer)
+        if answer is None:
+            return None
+        return probe.claim(answer)
 
     def judged_columns(self) -> Iterator[JudgedColumn]:
         for name in ("worst_family", *FAMILIES):
-            selected = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
+            selected = [[row[family] for family in row if name in ("worst_family", family)] for row in self._probes]
             yield FORGET, f"leak_{name}", worst, [list(map(self._claim, row)) for row in selected]

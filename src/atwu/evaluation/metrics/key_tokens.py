@@ -40,19 +40,25 @@ def key_token_recall(row: Example, answer: str) -> float | None:
     """Share of the key text that an answer states (`stated_share`), mean over its parts. Range [0, 1]; None for a row without
     words."""
     shares = [stated_share(answer, part, aliases=row.aliases, question=row.question) for part in telling_texts(row)]
-    return mean(shares) if shares else None
+    if not shares:
+        return None
+    return mean(shares)
 
 
 def key_token_probability(row: Example, read: TokenRow) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
     positions = key_token_positions(row, read.offsets)
-    return math.exp(float(read.logps[positions].mean())) if positions else None
+    if not positions:
+        return None
+    return math.exp(float(read.logps[positions].mean()))
 
 
 def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
     """Share of key tokens predicted correctly under teacher forcing. Range [0, 1]; None for a row without words."""
     positions = key_token_positions(row, read.offsets)
-    return float((read.predictions[positions] == read.targets[positions]).mean()) if positions else None
+    if not positions:
+        return None
+    return float((read.predictions[positions] == read.targets[positions]).mean())
 
 
 def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None]) -> list[int]:

@@ -51,12 +51,16 @@ def loss_score(logps: ArrayLike) -> float | None:
         logps: Log-probability of every answer token **including the terminal token**, shape (tokens,).
     """
     values = np.asarray(logps, dtype=np.float64)
-    return -float(values.mean()) if values.size else None
+    if not values.size:
+        return None
+    return -float(values.mean())
 
 
 def zlib_score(loss: float | None, text: str) -> float | None:
     """Loss per byte of zlib-compressed text (Carlini et al. 2021); None without a loss or for an empty text."""
-    return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
+    if loss is None or not text:
+        return None
+    return loss / len(zlib.compress(text.encode()))
 
 
 def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
@@ -84,7 +88,7 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         sigma2: Its variance, same shape; at least 1e-6 is used.
         k: As for `min_k`.
     """
-    values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
+    values, means, variances = (np.asarray(part, dtype=np.float64) for part in (logps, mu, sigma2))
     if not values.shape == means.shape == variances.shape:
         raise ValueError(f"need one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
@@ -220,10 +224,11 @@ class Membership(Metric):
 
 def _attacks(numbers: RowMetrics) -> list[str]:
     """Return the scores that a model has on both sets."""
-    names = numbers.rows[FORGET].metrics if FORGET in numbers.rows else ()
+    if FORGET not in numbers.rows:
+        return []
     return [
         name
-        for name in names
+        for name in numbers.rows[FORGET].metrics
         if name.startswith("mia_") and all(numbers.has(split, name) for split in (FORGET, HOLDOUT))
     ]
 
@@ -264,7 +269,9 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
         for row in progress_bar(
             rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
         ):
-            text = row.text_labels if set(row.text_labels) - {IGNORE_INDEX} else row.labels
+            text = row.text_labels
+            if set(text) == {IGNORE_INDEX}:  # an empty answer has its terminal token only
+                text = row.labels
             tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()

@@ -23,6 +23,7 @@ from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Col
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
+from atwu.evaluation.result import apply_known
 
 if TYPE_CHECKING:
     from atwu.evaluation.columns import Direction
@@ -60,7 +61,9 @@ def _scorer(*, stemmed: bool) -> Any:
         from rouge_score.rouge_scorer import RougeScorer
         from rouge_score.tokenize import tokenize
 
-    stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem)) if stemmed else None
+    stemmer = None
+    if stemmed:
+        stemmer = SimpleNamespace(stem=lru_cache(maxsize=1 << 16)(PorterStemmer().stem))
     # The scorer's own tokenizer logs through absl, which changes the format of all later warnings.
     return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=lambda text: tokenize(text, stemmer)))
 
@@ -202,10 +205,8 @@ class Rwku(ProbeMetric):
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
             said = self.answer_probes(_KINDS, DECODING[flavour], label=f"rwku {flavour}")
-            self._recalls[flavour] = [
-                None if text is None else RECALL[flavour](probe.row.answer, text)
-                for probe, text in zip(self.session.benchmark_probes, said, strict=True)
-            ]
+            references = [probe.row.answer for probe in self.session.benchmark_probes]
+            self._recalls[flavour] = apply_known(RECALL[flavour], references, said)
 
     def record(self) -> None:
         for flavour, recalls in self._recalls.items():
@@ -218,8 +219,9 @@ class Rwku(ProbeMetric):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue
             for name, (formula, kinds, *_) in _SUMS.items():
-                if found := sides.this.derived(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds]):
-                    yield f"{name}_{flavour}", found
+                derived = sides.this.derived(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds])
+                if derived is not None:
+                    yield f"{name}_{flavour}", derived
 
 
 def _sentences(text: str) -> str:

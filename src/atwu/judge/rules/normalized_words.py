@@ -88,16 +88,21 @@ def _with_number_words_as_digits(text: str) -> str:
 
 
 def _times(found: re.Match[str]) -> str:
-    scaled = "." in found[1] or found[2] != "100"
-    return f"{float(found[1]) * int(found[2]):.10g}" if scaled else found[0]
+    if found[2] == "100" and "." not in found[1]:
+        return found[0]
+    return f"{float(found[1]) * int(found[2]):.10g}"
 
 
 def _date(day: str, month: str, year: str, otherwise: str) -> str:
-    return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip() if 1 <= int(month) <= 12 else otherwise
+    if not 1 <= int(month) <= 12:
+        return otherwise
+    return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip()
 
 
 def _day_first(found: re.Match[str]) -> str:
-    day, month = (found[1], found[3]) if int(found[3]) <= 12 else (found[3], found[1])
+    day, month = found[1], found[3]
+    if int(month) > 12:
+        day, month = month, day
     return _date(day, month, found[4], found[0])
 
 
@@ -109,7 +114,9 @@ def _month(found: re.Match[str]) -> str:
 def _clock(found: re.Match[str]) -> str:
     hour, minute = int(found[1] or found[4]), found[2] or found[5] or "00"
     if found[3]:
-        hour = hour % 12 + (12 if found[3].lower() == "p" else 0)
+        hour %= 12
+        if found[3].lower() == "p":
+            hour += 12
     return f"{hour}.{minute}"
 
 
@@ -117,7 +124,9 @@ def _past(found: re.Match[str]) -> str:
     hour = {"noon": 12, "midnight": 24}.get(found[5].lower()) or int(found[5])
     part = (found[1] or found[3]).lower()
     minutes = {"half": 30, "quarter": 15}.get(part) or int(part)
-    return f"{hour - 1}.{60 - minutes:02}" if found[4] else f"{hour}.{minutes:02}"
+    if found[4]:  # "to" the hour
+        return f"{hour - 1}.{60 - minutes:02}"
+    return f"{hour}.{minutes:02}"
 
 
 def _part_of_day(found: re.Match[str]) -> str:
@@ -157,7 +166,9 @@ def match_number_format(text: str, reference: str) -> str:
 
     told = with_digits(text)
     changed = _AMOUNT.sub(alike, told)
-    return text if changed == told else changed
+    if changed == told:
+        return text
+    return changed
 
 
 def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
@@ -251,7 +262,9 @@ def _gap(between: str, before: str) -> str:
         return "."
     if _FULL_STOP.search(between) and not _TITLES_AND_INITIALS.search(before):
         return "."
-    return "," if _BREAK.search(between.replace('"', "")) else ""
+    if _BREAK.search(between.replace('"', "")):
+        return ","
+    return ""
 
 
 @lru_cache(maxsize=65536)
@@ -278,9 +291,9 @@ def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = Fals
         exact: endings count.
     """
     target = "".join(sought)
-    stems = [
-        "" if word.text in PASSED_OVER and len(sought) > 1 else word.text if exact else word.stem for word in words
-    ]
+    stems = [word.text if exact else word.stem for word in words]
+    if len(sought) > 1:
+        stems = ["" if word.text in PASSED_OVER else stem for word, stem in zip(words, stems, strict=True)]
     for start, stem in enumerate(stems):
         if not stem or not target.startswith(stem):
             continue
