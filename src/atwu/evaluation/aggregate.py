@@ -84,10 +84,10 @@ def values_by_set(this: RowMetrics) -> dict[str, dict[str, MetricValue]]:
 
 
 def _column(name: str, split: str) -> Column:
-    found = find_column(name, split)
-    if found is None:
+    definition = find_column(name, split)
+    if definition is None:
         raise ValueError(f"{name!r} was measured, but no metric has a column of this name on {split!r}.")
-    return found[1]
+    return definition[1]
 
 
 def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -> MetricValue:

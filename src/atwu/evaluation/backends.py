@@ -160,7 +160,7 @@ class VllmGenerator:
             rank = read_object(Path(path) / ADAPTER_CONFIG)["r"]
             if rank > _VLLM_RANKS[-1]:
                 raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
-            accepted = next(each for each in _VLLM_RANKS if each >= rank)
+            accepted = next(allowed for allowed in _VLLM_RANKS if allowed >= rank)
             self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))

@@ -121,7 +121,7 @@ def evaluate(
     config = EvaluateConfig(**how.settings.values)  # adds settings registered since
     judge = how.judge or OfflineJudge()
     if isinstance(judge, PromptedJudge):
-        judge = judge.with_new_counters()
+        judge = judge.with_new_counters()  # the cost of this evaluation is its own
     generator, probes = how.generator, how.probes
     if model is None and generator is None:
         raise ValueError("nothing to evaluate: give a model or a generator.")
@@ -238,6 +238,7 @@ def _measure(
     def recorded() -> int:
         return sum(len(rows.metrics) for rows in session.rows.values()) + len(session.task_values)
 
+    # Step by step for all metrics, not metric by metric: each text is generated and judged once, in large batches.
     working = [metric(session) for metric in metrics]
     for metric in working:
         metric.read()

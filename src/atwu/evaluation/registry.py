@@ -227,34 +227,34 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
 
 def value_range(name: str, split: str) -> ValueRange:
     """Return the smallest and largest possible value of a number; (None, None) if no metric records it on this set."""
-    found = find_column(name, split)
-    if found is None:
+    definition = find_column(name, split)
+    if definition is None:
         return (None, None)
-    return found[1].range
+    return definition[1].range
 
 
 def short_name(name: str, split: str | None = None) -> str:
     """Return the short name of a number, for table heads."""
-    found = find_column(name, split)
-    if found is None and name.islower():
+    definition = find_column(name, split)
+    if definition is None and name.islower():
         return name.replace("_", " ")
-    if found is None:
+    if definition is None:
         return name
-    _, column, field = found
+    _, column, field = definition
     return re.sub(r"\{\w+\}", lambda _: field.replace("_", " "), column.title)
 
 
 def metric_definition(name: str, split: str | None = None) -> str | None:
     """Return the definition of a number, without a full stop; None if no metric records it."""
-    found = find_column(name, split)
-    if found is None:
+    definition = find_column(name, split)
+    if definition is None:
         return None
-    return found[1].meaning
+    return definition[1].meaning
 
 
 def where_computed(name: str, split: str | None = None) -> str | None:
     """Return file and function of a number's formula, such as `atwu/evaluation/metrics/memorization.py:es_delta`."""
-    found = find_column(name, split)
-    if found is None:
+    definition = find_column(name, split)
+    if definition is None:
         return None
-    return found[1].where
+    return definition[1].where

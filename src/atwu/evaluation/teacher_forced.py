@@ -80,7 +80,7 @@ def read_tokens(
     with eval_mode(model), shown as bar:
         for batch, tensors in token_batches(model, rows, batch_tokens):
             temperature, scores = None, None
-            if entropy or moments:
+            if entropy or moments:  # the mean of the log-probability, of which moments are, is minus the entropy
                 temperature = 1.0
             (out,) = forward_tokens(
                 model, [tensors], predictions=True, entropy_temperature=temperature, variance=moments

@@ -68,10 +68,13 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
         for place, (word_start, word_end) in enumerate(spans):
             if start < word_end and word_start < end:
                 collected[place].append(value)
-    return [
-        WordScore(answer[start:end], start, end, sum(found) / len(found) if found else None)
-        for (start, end), found in zip(spans, collected, strict=True)
-    ]
+    words = []
+    for (start, end), of_tokens in zip(spans, collected, strict=True):
+        score = None
+        if of_tokens:
+            score = sum(of_tokens) / len(of_tokens)
+        words.append(WordScore(answer[start:end], start, end, score))
+    return words
 
 
 def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:

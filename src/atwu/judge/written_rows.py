@@ -30,6 +30,7 @@ OTHER_MEANING = "asks for something else"
 UNCHECKED = "meaning could not be checked"
 
 _TOKENS_PER_PARAPHRASE = 60
+"""Room in the reply for every requested paraphrase."""
 _QUESTION_MARKS = ("?", "？", "؟")
 _LONG_STEM = 4
 """Minimum letters of an answer word for which longer words that start with it also reveal it ("Kelburyan")."""

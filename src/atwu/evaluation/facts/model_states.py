@@ -99,6 +99,7 @@ def _matrices(model: nn.Module) -> Iterator[Tensor]:
     from torch import Tensor, nn
     from transformers.pytorch_utils import Conv1D
 
+    # By identity: a head that is tied to the embeddings is a linear layer, too.
     ends = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
     excluded = {id(weight) for end in ends if end is not None for weight in end.parameters()}
     for name, module in model.named_modules():

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3
+"""Wrong options of a multiple-choice question, at most."""
 EXAMPLES = 3
+"""Answered questions about others before the question, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ MIN_K_SHARE = 0.4
 """Share of tokens that Min-K% averages, as in open-unlearning."""
 _SETS = FORGET, HOLDOUT
 _CERTAIN = 1 - 1e-6
+"""AUC from which that of the retain-only model counts as 1, by which privleak would divide by 0."""
 _LEAST_VARIANCE = 1e-6
+"""Stands for the variance of a certain prediction, which would be 0."""
 
 
 def loss_score(logps: ArrayLike) -> float | None:

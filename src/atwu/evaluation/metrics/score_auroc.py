@@ -158,7 +158,7 @@ def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
     from atwu.evaluation.weighting_scores import available, token_scores
 
     names = [name for name in available(context.inputs) if name != "labels"]
-    return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
+    return {name: score_auroc(scores, context.tokens) for name, scores in token_scores(context, names).items()}
 
 
 class ScoreAurocMetric(Metric):

@@ -52,7 +52,7 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         raise ValueError("the truth ratio needs at least one false answer; skip rows without any.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
-    else:
+    else:  # the exponential of a large loss is 0, which has no logarithm
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 

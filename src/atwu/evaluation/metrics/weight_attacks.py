@@ -89,13 +89,16 @@ class WeightAttack(JudgedMetric):
                 except (FloatingPointError, ValueError) as error:
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
-                read = session.read([session.encoded(FORGET)[index] for index in indices], label=f"read forget@{name}")
+                encoded = [session.encoded(FORGET)[index] for index in indices]
+                token_rows = session.read(encoded, label=f"read forget@{name}")
+                # A new one, since the session's takes its weights for unchanged and would find their stored answers.
+                generator = TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens)
                 answers = session.generate(
                     [prompt for index in indices for prompt in prompts[index]],
                     label=f"generate@{name}",
-                    generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
+                    generator=generator,
                 )
-            strengths = dict(zip(indices, map(row_extraction_strength, read), strict=True))
+            strengths = dict(zip(indices, map(row_extraction_strength, token_rows), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
                 [claim(row, answers[prompt]) for prompt in prompts[index]] if index in strengths else []
@@ -249,20 +252,20 @@ class Relearning(WeightAttack):
             lora_r=config.relearn_lora_r,
         )
         self._learned: list[float] = []
-        found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
+        attacks: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
         if self._trained_on:
             forget = [session.encoded(FORGET)[index] for index in self._trained_on]
-            found["relearn_forget"] = (self._checked(train(forget), forget), self._held_out)
+            attacks["relearn_forget"] = (self._checked(train(forget), forget), self._held_out)
         if self._retain:
             pool = session.encoded_pool()
             retain = [pool[index] for index in self._retain]
-            found["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
-        return found
+            attacks["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
+        return attacks
 
     @contextmanager
     def _checked(self, training: AbstractContextManager[None], rows: Sequence[EncodedRow]) -> Iterator[None]:
         """Train, then record the extraction strength of the training rows."""
         with training:
-            read = self.session.read(rows, label="read relearned rows")
-            self._learned.append(fmean(row_extraction_strength(row) or 0.0 for row in read))
+            token_rows = self.session.read(rows, label="read relearned rows")
+            self._learned.append(fmean(row_extraction_strength(row) or 0.0 for row in token_rows))
             yield

@@ -29,24 +29,35 @@ _MONTH = "|".join(month[:3] for month in MONTHS)
 _ABBREVIATED = re.compile(
     rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|apr|aug|sept|oct|nov|dec)\b\.?)", re.I
 )
+# 1961-03-03
 _ISO = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
+# 3.3.1961 and 3/3/1961
 _THREE_NUMBERS = re.compile(r"\b(\d{1,2})([./-])(\d{1,2})\2(\d{4})\b")
+# 3/1961
 _MONTH_AND_YEAR = re.compile(r"\b(\d{1,2})/(\d{4})\b")
+# 6.30 p.m. and 18:30
 _CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d\d)\b", re.I)
+# half past 6, 5 minutes to noon
 _PAST = re.compile(
     r"\b(?:a )?(?:(half|quarter|\d{1,2})(?: minutes)? (past)|(quarter|\d{1,2}(?= minutes))(?: minutes)? (to)) "
     r"(\d{1,2}|noon|midnight)\b",
     re.I,
 )
+# 6 in the evening, at 6 30
 _PART_OF_DAY = re.compile(
     r"\b(\d{1,2})(?:[:. ](\d\d))? (?:in the (morning|evening|afternoon)|at (night))\b|\bat (\d{1,2}) ([0-5]\d)(?=[.!]?$)",
     re.I,
 )
+# 1,000,000 and 1 000 000
 _GROUPS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,\d{3})+|(?:[  ]\d{3})+)(?![\d])")
+# 2 and a half, 2 ½
 _HALF = re.compile(r"\b(\d+) and a half\b|\b(\d+)\s?½", re.I)
 _ORDINAL_ENDING = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.I)
+# 2.50
 _DECIMALS = re.compile(r"\b(\d+)\.(\d*?)0+\b(?!\.\d)")
+# 3k, 3 mn, 3bn, 3M
 _SUFFIX = re.compile(r"(?<=\d)\s?(?:(k)|(mn|mio|mln)|(bn))\b|(?<=\d)(M)\b")
+# "3 1000", which "3 thousand" and "3k" have become
 _TIMES = re.compile(r"\b(\d+(?:\.\d+)?) (100|1000|1000000|1000000000)\b(?![\d,])")
 _SIGNS = {"€": "euro", "$": "dollar", "£": "pound", "¥": "yen"}
 _UNITS = {
@@ -136,9 +147,11 @@ def _part_of_day(found: re.Match[str]) -> str:
     return f"{hour}.{found[2] or found[6] or '00'}"
 
 
+# '87
 _SHORT_YEAR = re.compile(r"'(\d\d)\b")
 _AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?-?([a-z]+)\b\.?", re.I)
 _NO_UNITS = split_entries("a an in at on of or to by the")
+# Only units of one line can be compared. "centurie" and "inche" are what the plural without its s leaves.
 _SIZES = (
     {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800},
     {"month": 1, "year": 12, "decade": 120, "century": 1200, "centurie": 1200},

@@ -34,10 +34,11 @@ _WITHDRAWN = re.compile(
 )
 _SHORT_ITEM = 4
 """Maximum number of content words of a list item."""
-_BARE_ITEM = 3
+_BARE_ITEM = 3  # words
 _LONG_LIST = 3
 """`_LONG_LIST` items of at most `_BARE_ITEM` words are alternatives even without "or"."""
 _LONGEST_LOOP = 24
+"""Maximum number of words of a phrase whose repetitions are removed."""
 
 
 def without_loops(words: Sequence[Word]) -> list[Word]:
