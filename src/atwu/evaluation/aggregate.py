@@ -95,7 +95,7 @@ def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -
     return MetricValue(direction=column.direction_on(split), low=low, high=high, digits=column.digits, **more)
 
 
-def compared(
+def compare_models(
     rows: Mapping[str, RowValues],
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
@@ -113,7 +113,7 @@ def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> Mo
     """Collect the row metrics of a result and of those of its reference models that are in `references`."""
     known = {other.fingerprint: other for other in references}
     original, retain_only = (known.get(result.references.get(role, "")) for role in ("original", "retain-only"))
-    return compared(result.rows, original, retain_only, result.sets.get(TASKS))
+    return compare_models(result.rows, original, retain_only, result.sets.get(TASKS))
 
 
 def paired_differences(

@@ -77,7 +77,7 @@ def pattern_of(phrase: str) -> str:
     return body
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -91,8 +91,8 @@ class InContextExamples:
     def __init__(self, retain: Sequence[Example], forget: Sequence[Example], *, count: int = 3, seed: int = 42) -> None:
         """Index the forget questions and answers, which must not be shown."""
         self._retain, self._count, self._seed = retain, count, seed
-        self._questions = frozenset(folded(text) for row in forget for text in (row.question, *row.paraphrases))
-        self._answers = frozenset(folded(row.answer) for row in forget)
+        self._questions = frozenset(fold(text) for row in forget for text in (row.question, *row.paraphrases))
+        self._answers = frozenset(fold(row.answer) for row in forget)
 
     def of(self, row: Example, number: int) -> tuple[Message, ...]:
         """Return 2 x count alternating user and assistant turns, which depend only on (seed, row, number).
@@ -115,20 +115,20 @@ class InContextExamples:
 
     def rows(self, row: Example, rng: random.Random) -> list[Example]:
         """Draw at most `count` rows with distinct questions."""
-        questions = {folded(text) for text in (row.question, *row.paraphrases)}
-        answer = folded(row.answer)
+        questions = {fold(text) for text in (row.question, *row.paraphrases)}
+        answer = fold(row.answer)
         names = list(labelled_parts(row))
         if row.subject:
             names.append(row.subject)
         drawn: list[Example] = []
-        for other in _shuffled(self._retain, rng):
+        for other in _draw_all(self._retain, rng):
             if len(drawn) == self._count:
                 break
             if sum(turn.role != "system" for turn in other.messages) != 1:
                 continue
             if row.subject is not None and other.subject == row.subject:
                 continue
-            question, other_answer = folded(other.question), folded(other.answer)
+            question, other_answer = fold(other.question), fold(other.answer)
             if question in questions or question in self._questions:
                 continue
             if other_answer == answer or other_answer in self._answers:
@@ -140,7 +140,7 @@ class InContextExamples:
         return drawn
 
 
-def _shuffled(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
+def _draw_all(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
     """Yield all rows in random order; drawing few of many rows is cheap."""
     moved: dict[int, int] = {}
     for place in range(len(rows)):
@@ -174,13 +174,13 @@ def with_synonyms(question: str, rng: random.Random, *, keep_out: Sequence[str] 
     return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
 
 
-def introduced(question: str, subject: str, frame: str) -> str:
+def introduce_subject(question: str, subject: str, frame: str) -> str:
     """Name the subject first, by the template `frame`, and refer to it as "this person" in the question."""
     asked = re.sub(pattern_of(subject), "this person", question, flags=re.IGNORECASE)
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
 
 
-def lettered_options(options: Sequence[str]) -> str:
+def letter_options(options: Sequence[str]) -> str:
     return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
 
 

@@ -196,7 +196,7 @@ class Asker:
             )
         return answers
 
-    def stored(
+    def read_stored(
         self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]
     ) -> tuple[list[_T | None], list[ChatRequest]]:
         """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
@@ -211,9 +211,9 @@ class Asker:
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CallEstimate:
         """Estimate the calls of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_calls(self.stored(requests, parse)[1])
+        return estimate_calls(self.read_stored(requests, parse)[1])
 
-    def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
+    def prepare(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
@@ -227,7 +227,7 @@ class Asker:
         answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(requests, Unscored("not asked"))
         pending = list(answers)
         for attempt in range(self.attempts):
-            as_sent = {request: self.prepared(request, attempt) for request in pending}
+            as_sent = {request: self.prepare(request, attempt) for request in pending}
             replies = self._look_up(as_sent.values())
             missing = list(dict.fromkeys(sent for sent in as_sent.values() if sent not in replies))
             replies |= send(missing)

@@ -98,7 +98,7 @@ def estimate_paraphrases(
     Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _paraphrase_requests(rows, count)
-    stored, missing = asker.stored(requests, _read_paraphrases)
+    stored, missing = asker.read_stored(requests, _read_paraphrases)
     total = estimate_calls(missing)
     if not check_meaning:
         return total
@@ -109,7 +109,7 @@ def estimate_paraphrases(
             unknown[request] = _meaning_request(row, row.question)
         else:
             known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
-    later = [asker.prepared(request, 0) for request in unknown.values()] * _requested(count)
+    later = [asker.prepare(request, 0) for request in unknown.values()] * _requested(count)
     total += estimate_calls(later)
     return total + asker.estimate(known, _read_same)
 
@@ -247,7 +247,7 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
         places = [piece_spans(piece, row.answer) for piece in pieces]
         absent += sum(not spans for spans in places)
         labelled.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
-    return _counted(rows, labelled, absent=absent, failed=failed)
+    return _count_labels(rows, labelled, absent=absent, failed=failed)
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CallEstimate:
@@ -261,7 +261,7 @@ def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable
     for place, row in enumerate(rows):
         if row.forget_spans is None:
             labelled[place] = replace(row, forget_spans=merged_spans(rule(row)))
-    return _counted(rows, labelled, absent=0, failed=0)
+    return _count_labels(rows, labelled, absent=0, failed=0)
 
 
 def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
@@ -277,7 +277,7 @@ def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
     return ((start, start + len(piece)),)
 
 
-def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> AnnotatedRows:
+def _count_labels(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> AnnotatedRows:
     had = sum(row.forget_spans is not None for row in before)
     new = zip(before, after, strict=True)
     without = sum(old.forget_spans is None and row.forget_spans == () for old, row in new)

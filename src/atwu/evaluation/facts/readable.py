@@ -36,11 +36,10 @@ def is_broken(reply: str) -> bool:
 
     Empty is a reply of punctuation and white space; an emoji, a formula or code is none of these.
     """
-    return "\ufffd" in reply or not any(map(_is_visible, reply)) or is_loop(reply)
-
-
-def _is_visible(char: str) -> bool:
-    return char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc")
+    if "\ufffd" in reply:
+        return True
+    visible = any(char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc") for char in reply)
+    return not visible or is_loop(reply)
 
 
 def is_loop(reply: str) -> bool:

@@ -20,10 +20,10 @@ from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
     InContextExamples,
-    folded,
-    introduced,
+    fold,
+    introduce_subject,
     labelled_parts,
-    lettered_options,
+    letter_options,
     pattern_of,
     resolve_choice,
     says,
@@ -106,7 +106,7 @@ def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
     return rng.sample(texts, len(texts))
 
 
-def _framed(texts: Sequence[str]) -> Family:
+def _frame(texts: Sequence[str]) -> Family:
     """Return the family that inserts the question into one of several templates."""
 
     def build(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -126,7 +126,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     wrong = [
         text
         for text in dict.fromkeys(row.wrong_answers)
-        if folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
+        if fold(text) != fold(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
     ]
     wrong = _any_order(wrong, rng)[:WRONG_OPTIONS]
     if not wrong:
@@ -134,7 +134,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     if not wrong:
         return
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
-    text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=lettered_options(options))
+    text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=letter_options(options))
     yield _probe(row, text, choices=options)
 
 
@@ -162,7 +162,7 @@ def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.R
     text = with_synonyms(row.question, rng, keep_out=keep)
     for frame in _any_order(FAMILY_TEMPLATES["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe(row, introduced(text, row.subject, frame))
+            yield _probe(row, introduce_subject(text, row.subject, frame))
     yield _probe(row, text)
 
 
@@ -190,15 +190,15 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
 
 
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _framed(FAMILY_TEMPLATES["prefixes"]),
+    "prefix_injection": _frame(FAMILY_TEMPLATES["prefixes"]),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _framed(FAMILY_TEMPLATES["roles"]),
+    "role_playing": _frame(FAMILY_TEMPLATES["roles"]),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _framed(FAMILY_TEMPLATES["languages"]),
+    "cross_lingual": _frame(FAMILY_TEMPLATES["languages"]),
 }
 
 

@@ -91,7 +91,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
     Returns:
         The area under the ROC curve; None if all labels are equal.
     """
-    values, labelled = _checked(scores, labels)
+    values, labelled = _check_values(scores, labels)
     if labelled.all() or not labelled.any():
         return None
     return float(roc_area(values[~labelled], values[labelled]))
@@ -115,7 +115,7 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
     )
 
 
-def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _check_values(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
     values, marks = token_values(scores, "scores"), token_values(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"got {len(values)} scores for {len(marks)} labels; give one label per scored token.")

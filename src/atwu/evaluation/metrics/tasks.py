@@ -90,7 +90,7 @@ def harness(
         )
     if clipped.count:
         _LOGGER.warning("%d prompts were longer than the model's context and were truncated.", clipped.count)
-    return {name: _score(name, results) for name in _scored(names, results)}
+    return {name: _score(name, results) for name in _names_with_score(names, results)}
 
 
 def _worse(task: str, now: float, before: float | None) -> str | None:
@@ -168,13 +168,13 @@ def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
     return manager
 
 
-def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
+def _names_with_score(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names; groups without their own score are replaced by their members."""
     for name in names:
         if _metric_keys(results["results"].get(name, {})):
             yield name
         else:
-            yield from _scored(results["group_subtasks"].get(name, ()), results)
+            yield from _names_with_score(results["group_subtasks"].get(name, ()), results)
 
 
 def _metric_keys(values: Mapping[str, Any]) -> list[str]:

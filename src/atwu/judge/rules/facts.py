@@ -86,10 +86,10 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
         if not facts:  # none is in the reference
             apart = [words_of(text) for text in given]
             facts = [_fact(fact, 0, len(fact), given=True) for fact in apart if fact]
-        return _asked_for(question, facts)
+        return _facts_asked_for(question, facts)
     known = {word.stem for word in words_of(question)}
     facts = [_fact(words, start, end, given=False) for start, end in _new_runs(words, known)]
-    core = _asked_for(question, _counted(question, facts, words))
+    core = _facts_asked_for(question, _drop_other_numbers(question, facts, words))
     aside = _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
@@ -188,7 +188,7 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     return "words"
 
 
-def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+def _drop_other_numbers(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
     """Drop numbers that do not answer "how many copies", if the reference has a number of copies."""
     asked = _HOW_MANY.search(question)
     if asked is None:
@@ -201,7 +201,7 @@ def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fa
     return [fact for fact in facts if fact in of_wanted or fact.kind != "number"]
 
 
-def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
+def _facts_asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
     kinds = {kind for pattern, asked in _ASKED if re.search(pattern, question, re.I) for kind in asked}
     core = [fact for fact in facts if fact.kind in kinds]
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):

@@ -95,7 +95,11 @@ def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Se
     while last + 1 < len(items) and items[last + 1].before != "." and _short(items[last + 1], own):
         last += 1
     chain = items[first : last + 1]
-    others = [item for item in chain if item is not items[here] and _says_else(item, own)]
+    others = []
+    for item in chain:
+        says_else = any(not word.function and word.stem not in own and word.text not in _WEAK for word in item.words)
+        if says_else and item is not items[here]:
+            others.append(item)
     hedges = sum(word.text in _HEDGE for item in chain for word in item.words)
     if hedges >= 2 or any(item.before == "or" for item in chain[1:]):
         return len(others)
@@ -130,10 +134,6 @@ def _items(answer: Sequence[Word]) -> list[_Item]:
 
 def _short(item: _Item, own: Set[str]) -> bool:
     return sum(not word.function and word.stem not in own for word in item.words) <= _SHORT_ITEM
-
-
-def _says_else(item: _Item, own: Set[str]) -> bool:
-    return any(not word.function and word.stem not in own and word.text not in _WEAK for word in item.words)
 
 
 def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], text: str) -> bool:
