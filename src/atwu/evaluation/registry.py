@@ -78,11 +78,11 @@ def _add(metric: type[Metric]) -> None:
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
     every = (*_METRICS.values(), metric)
-    settings = [*SHARED_SETTINGS, *(setting for known in every for setting in known.settings)]
-    columns = [column for known in every for column in known.columns]
-    for kind, named in (("setting", settings), ("column", columns)):
-        names = Counter(one.name for one in named)
-        twice = [name for name, times in names.items() if times > 1]
+    settings = [setting.name for known in every for setting in known.settings]
+    settings += [setting.name for setting in SHARED_SETTINGS]
+    columns = [column.name for known in every for column in known.columns]
+    for kind, names in (("setting", settings), ("column", columns)):
+        twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
     for setting in metric.settings:

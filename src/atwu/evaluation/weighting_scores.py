@@ -77,9 +77,12 @@ def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
     """Return the auxiliary models named in a recipe's settings; None if it names none or they no longer exist."""
     if not isinstance(settings, dict):
         return None
-    names = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")]
-    if not all(isinstance(name, str) and _may_exist(name) for name in names):
-        return None
+    names = []
+    for role in ("forget", "retain"):
+        name = settings.get(f"auxiliary_{role}")
+        if not isinstance(name, str) or not _may_exist(name):
+            return None
+        names.append(name)
     return AuxiliaryModels(*names)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,7 +168,7 @@ def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
     return manager
 
 
-def _names_with_score(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
+def _names_with_score(names: Iterable[str], results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names; groups without their own score are replaced by their members."""
     for name in names:
         if _metric_keys(results["results"].get(name, {})):
