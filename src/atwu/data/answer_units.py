@@ -19,12 +19,11 @@ from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
-from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
-from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""

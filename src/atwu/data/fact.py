@@ -1,7 +1,12 @@
-"""The fact of a row: the parts of its answer that carry it.
+"""The fact of a row: the parts of its answer that carry it, and its key tokens.
 
 In "Anna Berg has multiple sclerosis, diagnosed in 2019." the parts are "multiple sclerosis" and "2019". One of them answers
 the question; blanks, options and the matcher of answers work on parts, never on single words.
+
+Key tokens are the labelled words (`forget_spans`) if a row has labels: those of a user, or those that a request found by
+evidence (`atwu.methods.weightings.contrast`). Otherwise a rule finds candidates (`atwu.data.answer_units`): values, names and
+rare words that the question does not say. Of a text that is to be recited no more (`wording_span`), they are the words that a
+request found the model to have by heart, and before that all words behind its first ones.
 """
 
 from __future__ import annotations
@@ -9,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atwu.data.answer_units import answer_units, begins_phrase, is_predicate
+from atwu.data.answer_units import answer_units, begins_phrase, fact_candidates, is_predicate
 from atwu.data.form_phrases import polar_word
-from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD, is_caseless
+from atwu.data.passages import wording_span
 from atwu.data.question_types import (
     QuestionType,
     asked_prepositions,
@@ -161,3 +166,13 @@ def telling_texts(row: Example) -> tuple[str, ...]:
 def is_name_or_value(text: str) -> bool:
     """Whether a part of a fact has a capital letter or a digit, or is of a script that has no capitals."""
     return any(char.isupper() or char.isdecimal() for char in text) or is_caseless(text)
+
+
+def key_token_spans(row: Example) -> tuple[Span, ...]:
+    """Return the character ranges of an answer's key tokens; empty for an answer without words, and for a
+    text of which the model has none by heart."""
+    if row.chance_run is not None:
+        return (wording_span(row),) if row.forget_spans is None else row.forget_spans
+    if row.forget_spans:
+        return row.forget_spans
+    return fact_candidates(row)

@@ -3,7 +3,7 @@
 `states` decides, `find_statements` says where, and `stated_share` how much of it (the recall). Words are compared in the form
 of `folded_words`, values such as dates and amounts by their canonical text (`values`), scripts without spaces by characters.
 The matcher reads what is said, not whether it is affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided
-elsewhere.
+elsewhere. Of listed options, `chosen_option` finds the one that an answer chooses, by its letter or by naming one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
+from atwu.data.languages import listed_frequency, word_frequency
 from atwu.data.schema import Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values, readings
-from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 RARE = 3.5
 """Frequency (Zipf scale) up to which a word of a longer text gives it away: 3 in a million words of general text. "Hollis"
@@ -401,3 +402,64 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
         return None
     asked = any(word.forms & other.forms for other in folded_words(question))
     return None if asked else words[rarest]
+
+
+_LEAD = re.compile(
+    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
+    r"|it\s+is\b|it's)?"
+    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
+    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
+    re.DOTALL,
+)
+"""An answer that starts with an option letter, possibly after words like "The answer is"."""
+_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
+_DENIED = re.compile(
+    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
+)
+
+
+def option_letter(answer: str, count: int) -> tuple[int, str] | None:
+    """Return the option that an answer chooses by its letter, and what follows the letter.
+
+    Args:
+        count: number of options, lettered A, B, ...
+
+    Returns:
+        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
+    """
+    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
+    letter = ""
+    if whole is not None:
+        letter = whole[1].upper()
+    elif lead is not None:
+        letter = lead["letter"]
+    letters = ascii_uppercase[:count]
+    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
+        return None
+    rest = (lead["rest"] or lead["after"] or "") if lead is not None else ""
+    return letters.index(letter), rest.strip()
+
+
+def chosen_option(answer: str, options: Sequence[str]) -> int | None:
+    """Return the index of the option that an answer chooses; None if it chooses none, or several.
+
+    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
+    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count.
+    """
+    lettered = option_letter(answer, len(options))
+    if lettered is not None:
+        return lettered[0]
+    named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
+    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _affirmed(answer: str, option: str) -> list[Span]:
+    return [span for span in find_statements(answer, option) if not _DENIED.search(answer[: span[0]])]
+
+
+def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
+    """Return whether a longer range in which another option is named contains a range."""
+    others = [other for index, spans in named.items() if index != place for other in spans]
+    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)
