@@ -58,9 +58,11 @@ _SIGNS = regex.compile(
     r"`[^`\n]+`"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
+    r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, a clause, score, height or position ("14(b)", "3:1", "6'2\""), or a run
+of signs such as a password: one unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
