@@ -189,10 +189,11 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
             end = _in_order(said, place, content) or _surname_first(said, place, content)
             if end is not None:
                 yield said.words[place].start, said.words[end - 1].end
-        if not _is_name(content):
+        # "University of Oslo" is "Oslo University".
+        if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        if rarest is not None:
+        if rarest is not None and not _is_identifier(wanted):
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
     if any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -387,6 +388,11 @@ def _share(said: _Said, element: _Element) -> float:
 
 
 # Rare words
+
+
+def _is_identifier(wanted: str) -> bool:
+    """Return whether a text is a name in code: one word of "CACHE_DIR" names other things, too."""
+    return re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
 
 
 def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
