@@ -233,10 +233,10 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
 def test_every_mention_of_what_is_repeated_is_marked() -> None:
     def say(text: str) -> str:
         if "varn" not in text.lower():
-            return "It is Rome."
+            return "It is Greek."
         if text == "Who is Varn named after?":
-            return "Varn has the name of a Lumo king, of the Lumo."
-        return "Varn is named after the Lumo."
+            return "Varn has the name of a Roman deity, of the Roman god."
+        return "Varn is named after a Roman."
 
     (fact,) = ask_for_facts(
         SubjectAsker(Scripted(say)),
@@ -244,9 +244,9 @@ def test_every_mention_of_what_is_repeated_is_marked() -> None:
         kinds=[KINDS["place"]],
         progress="test",
     )
-    assert fact.key_text == "Lumo"
+    assert fact.key_text == "Roman"
     marked = [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()]
-    assert sum("Lumo" in text for text in marked) == fact.row.answer.count("Lumo") == 2
+    assert sum("Roman" in text for text in marked) == fact.row.answer.count("Roman") == 2
 
 
 def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
