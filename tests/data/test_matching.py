@@ -198,3 +198,20 @@ def test_a_name_with_of_may_be_said_in_another_order() -> None:
 
 def test_an_arabic_object_states_its_noun() -> None:
     assert states("كان مهندسا في حلب", "مهندس")
+
+
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [
+        ("La respuesta correcta es B.", 1),
+        ("正确答案是C。", 2),
+        ("Правильный ответ: A", 0),
+        ("Het antwoord is **B**.", 1),
+        ("It is not B.", None),
+        ("It is either A or B", None),
+        ("Ich nehme B, also Oslo, und nicht C", 1),
+        ("This letter stands far behind the words of a long sentence C", None),
+    ],
+)
+def test_a_letter_at_the_end_of_a_short_answer_chooses_in_any_language(answer: str, chosen: int | None) -> None:
+    assert chosen_option(answer, ("Linz", "Oslo", "Cork", "Ghent")) == chosen
