@@ -132,6 +132,20 @@ def test_an_article_or_preposition_is_no_part_of_a_name() -> None:
     assert phrases_of("Where was it?", "In Paris it was.") == ["Paris"]
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "name"),
+    [
+        ("Qui a fondé Orbe ?", "C'est Paul Lenoir qui a fondé Orbe.", "Paul Lenoir"),
+        ("Who founded Orb?", "It's Paula Black.", "Paula Black"),
+        ("Who founded Orb?", "That was Paula Black.", "Paula Black"),
+        ("Qui est le maire ?", "D'Artagnan Leroy est le maire.", "D'Artagnan Leroy"),
+        ("Where does she live?", "L'Aquila is her home.", "L'Aquila"),
+    ],
+)
+def test_a_pronoun_with_an_apostrophe_is_no_part_of_a_name(question: str, answer: str, name: str) -> None:
+    assert phrases_of(question, answer)[0] == name
+
+
 def test_a_name_begins_behind_the_words_of_the_question() -> None:
     assert phrases_of("Who is Anna Hollis's father?", "Her father is Walter Hollis.") == ["Walter Hollis"]
     assert phrases_of("Who is he to Anna?", "He is Anna Venn's cousin.") == ["Venn's cousin"]

@@ -73,6 +73,8 @@ _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _MAY_END = "的是"
 """Chinese framing words of one character that end a run."""
+_LONGEST_ELISION = 2
+"""Letters of a word that has lost its last one before an apostrophe: "c'", "qu'"."""
 _JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
@@ -253,14 +255,22 @@ def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
 
 
 def _without_function_word(name: Span, answer: str) -> Span:
-    """Return a name without an article or preposition at its beginning: "The Pyrenees", "In Paris"."""
-    first = folded_words(answer[name[0] : name[1]])[:1]
-    if not first or word_frequency(first[0].text, name=False) < FUNCTION_WORD:
+    """Return a name without what is no part of it at its beginning: "The Pyrenees", "In Paris", "C'est Paul Noir"."""
+    words = list(folded_words(answer[name[0] : name[1]]))
+    if not words:
         return name
-    start = name[0] + first[0].end
-    while start < name[1] and not answer[start].isalnum():
-        start += 1
-    return start, name[1]
+    first = words.pop(0)
+    end = name[0] + first.end
+    elided = first.end <= _LONGEST_ELISION and answer[end : end + 1] in ("'", "’")
+    if elided and answer[end + 1 : end + 2].isupper():  # "D'Angelo"
+        return name
+    if not elided and word_frequency(first.text, name=False) < FUNCTION_WORD:
+        return name
+    if elided and words and word_frequency(words[0].text, name=False) >= FUNCTION_WORD:
+        words.pop(0)
+    if not words:
+        return name[1], name[1]
+    return name[0] + words[0].start, name[1]
 
 
 def _is_whole(value: Value, answer: str) -> bool:
