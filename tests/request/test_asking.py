@@ -227,6 +227,25 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
     assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
 
 
+def test_every_mention_of_what_is_repeated_is_marked() -> None:
+    def say(text: str) -> str:
+        if "varn" not in text.lower():
+            return "It is Greek."
+        if text == "Who is Varn named after?":
+            return "Varn has the name of a Roman deity, of the Roman god."
+        return "Varn is named after a Roman."
+
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
+        [question("Who is Varn named after?", "Varn is named after", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert fact.key_text == "Roman"
+    marked = [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()]
+    assert sum("Roman" in text for text in marked) == fact.row.answer.count("Roman") == 2
+
+
 def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
     """A first answer beside the point does not hide a fact that all other askings agree on."""
 

@@ -97,7 +97,8 @@ _DIGITS = (
     r"(?:[1-9]\d{0,2}(?:,\d{2,3})*,\d{3}(?:\.\d+)?"  # 1,240.50 and 12,34,567
     r"|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?"  # 1.240,50
     r"|[1-9]\d{0,2}(?:[ ']\d{3})+(?:[.,]\d+)?"  # 1 240,50 and 1'240.50
-    r"|\d+(?:[.,]\d+)?)"
+    r"|\d+(?:[.,]\d+)?(?:e[+-]\d{1,3})?"  # 1240.5 and 1.5e-3
+    r"|(?<!\S)\.\d+)"  # .5
 )
 _NUMBER = re.compile(rf"(?<![\w]\.)(?<!\d,)(?:(?<!\S)-)?{BEGIN}{_DIGITS}(?![.,]?\d)")
 
@@ -208,6 +209,8 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     before = _beside("currencies")[1].search(text, max(start - 8, 0), start)
     currency = _CURRENCIES.get(_as_listed(before[1])) if before else None
     if before and currency:
+        if re.match(rf"m{END}", text[end:]):  # "$2.5m", but "2.5 m" is a length
+            end, canonical = end + 1, shortest_decimal(number * 1_000_000)
         return Value(before.start(), end, "money", f"{currency} {canonical}")
     kinds: tuple[tuple[str, ValueKind], ...] = (("percent", "percent"), ("currencies", "money"), ("units", "quantity"))
     for table, kind in kinds:

@@ -57,9 +57,11 @@ _SIGNS = regex.compile(
     r"`[^`\n]+`"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
+    r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, a clause, score, height or position ("14(b)", "3:1", "6'2\""), or a run
+of signs such as a password: one unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
@@ -70,6 +72,8 @@ _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _MAY_END = "的是"
 """Chinese framing words of one character that end a run."""
+_LONGEST_ELISION = 2
+"""Letters of a word that has lost its last one before an apostrophe: "c'", "qu'"."""
 _JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
@@ -250,14 +254,22 @@ def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
 
 
 def _without_function_word(name: Span, answer: str) -> Span:
-    """Return a name without an article or preposition at its beginning: "The Pyrenees", "In Paris"."""
-    first = folded_words(answer[name[0] : name[1]])[:1]
-    if not first or word_frequency(first[0].text, name=False) < FUNCTION_WORD:
+    """Return a name without what is no part of it at its beginning: "The Pyrenees", "In Paris", "C'est Paul Noir"."""
+    words = list(folded_words(answer[name[0] : name[1]]))
+    if not words:
         return name
-    start = name[0] + first[0].end
-    while start < name[1] and not answer[start].isalnum():
-        start += 1
-    return start, name[1]
+    first = words.pop(0)
+    end = name[0] + first.end
+    elided = first.end <= _LONGEST_ELISION and answer[end : end + 1] in ("'", "’")
+    if elided and answer[end + 1 : end + 2].isupper():  # "D'Angelo"
+        return name
+    if not elided and word_frequency(first.text, name=False) < FUNCTION_WORD:
+        return name
+    if elided and words and word_frequency(words[0].text, name=False) >= FUNCTION_WORD:
+        words.pop(0)
+    if not words:
+        return name[1], name[1]
+    return name[0] + words[0].start, name[1]
 
 
 def _is_whole(value: Value, answer: str) -> bool:

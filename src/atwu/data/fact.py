@@ -28,12 +28,14 @@ from atwu.data.question_types import (
     reason_start,
     word_list,
 )
-from atwu.data.schema import Example, Span
+from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import ValueKind
 from atwu.data.values import find_values
 
 SEPARATORS = " -'’=."
 """What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+_QUOTATION = re.compile(r"[\"“„«](?=\S)((?:[^\s\"“”„«»]+\s?){2,10}?)(?<=\S)[\"”“»]")
+"""Two to ten words in quotation marks, such as a title or a motto."""
 _TIMES: tuple[ValueKind, ...] = ("date", "year", "time")
 _AMOUNTS: tuple[ValueKind, ...] = ("quantity", "percent", "number")
 
@@ -46,7 +48,13 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
-    return tuple(parts)
+    return merged_spans([*parts, *_quotations(row.answer, parts)])
+
+
+def _quotations(answer: str, parts: Sequence[Span]) -> list[Span]:
+    """Return the short quotations that hold several parts: "The Fox, the Lark and Me" is one."""
+    quotations = [match.span(1) for match in _QUOTATION.finditer(answer)]
+    return [span for span in quotations if sum(span[0] <= start and end <= span[1] for start, end in parts) > 1]
 
 
 def asked_part(row: Example) -> Span | None:

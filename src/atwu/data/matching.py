@@ -190,10 +190,11 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
             end = _in_order(said, place, content) or _surname_first(said, place, content)
             if end is not None:
                 yield said.words[place].start, said.words[end - 1].end
-        if not _is_name(content):
+        # "University of Oslo" is "Oslo University".
+        if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        if rarest is not None:
+        if rarest is not None and not _is_identifier(wanted):
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
     if any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -390,6 +391,11 @@ def _share(said: _Said, element: _Element) -> float:
 # Rare words
 
 
+def _is_identifier(wanted: str) -> bool:
+    """Return whether a text is a name in code: one word of "CACHE_DIR" names other things, too."""
+    return re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
+
+
 def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     """Return the word that gives a text of several words away: the rarest one, the last of equals; None if it is not rare."""
     words = [element for element in content if element.value is None]
@@ -414,6 +420,9 @@ _LEAD = re.compile(
 """An answer that starts with an option letter, possibly after words like "The answer is"."""
 _WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
 _LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
+_ALONE = re.compile(r"(?<![A-Za-z\d'])[A-Z](?![A-Za-z\d'])")
+_LAST_LETTER = re.compile(rf"^(?:\S+\s+){{0,6}}\S*?({_ALONE.pattern})\W*$")
+"""A letter at the end of a short answer, in any language: "Die richtige Antwort ist C.", "正确答案是B。"."""
 _DENIED = re.compile(
     r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
 )
@@ -445,14 +454,23 @@ def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     """Return the index of the option that an answer chooses; None if it chooses none, or several.
 
     A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
-    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count.
+    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count. Of an answer that names
+    none, a letter at its end chooses.
     """
     lettered = option_letter(answer, len(options))
     if lettered is not None:
         return lettered[0]
     named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
     chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
-    return chosen[0] if len(chosen) == 1 else None
+    if len(chosen) == 1:
+        return chosen[0]
+    last = _LAST_LETTER.match(answer.strip())
+    letters = ascii_uppercase[: len(options)]
+    if chosen or last is None or last[1] not in letters or _DENIED.search(answer.strip()[: last.start(1)]):
+        return None
+    if len(set(letters).intersection(_ALONE.findall(answer))) > 1:
+        return None
+    return letters.index(last[1])
 
 
 def _affirmed(answer: str, option: str) -> list[Span]:
