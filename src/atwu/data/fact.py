@@ -82,6 +82,7 @@ def asked_part(row: Example) -> Span | None:
     names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
         inside = [part for part in words if follows(row, part[0], word_list(row, "inside"), directly=True)]
+        # "Who lives in Ost? In Ost lives Ada Venn.": a name behind "in" is a place.
         outside = [part for part in (*names, *words) if part not in inside]
         return (*outside, *names, *words, *parts)[0]
     if asked == "place":
@@ -101,6 +102,7 @@ def asked_part(row: Example) -> Span | None:
     if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
+    # What stands before the answer is skipped once: a second part before it was never seen.
     if len(kept) > 1 and _is_before_answer(row, kept[0], kept[1], asked):
         kept = kept[1:]
     return (*kept, *parts)[0]
@@ -115,6 +117,7 @@ def _is_before_answer(row: Example, part: Span, following: Span, asked: Question
     """
     before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
     words = [word.lower() for word in WORD.findall(before)]
+    # The words between the two parts tell what the first one is.
     links = [word.lower() for word in WORD.findall(between)]
     units = answer_units(row)
     if between.startswith(", ") and links and polar_word(row) is None:

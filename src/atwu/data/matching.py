@@ -101,6 +101,7 @@ def stated_share(text: str, wanted: str, *, aliases: Sequence[str] = (), questio
 # The wanted text
 
 
+# A request compares few key texts with thousands of answers.
 @functools.lru_cache(maxsize=4096)
 def _elements(wanted: str) -> tuple[_Element, ...]:
     """Split a wanted text into words, values, and runs of characters of scripts without spaces."""
@@ -126,6 +127,7 @@ def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
     """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
     content = [element for element in elements if not _is_title(element)]
     capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
+    # The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
     if capital:
         inner = content[:-1]
         content = [element for element in inner if not _is_initial(element)] + content[-1:]
@@ -166,6 +168,7 @@ def _pieces(element: _Element) -> tuple[_Element, ...]:
 # The text
 
 
+# One answer is compared with the key text, its aliases and the options of a row, one after the other.
 @functools.lru_cache(maxsize=1024)
 def _said(text: str) -> _Said:
     words = folded_words(text)
@@ -227,11 +230,14 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     start, stop = said.words[place].start, said.words[end - 1].end
     if element.value is not None:
         value = said.values[place][0]
+        # Of a date that is said for a wanted year, only the year is marked.
         year = said.text.find(element.value.canonical, value.start, value.end) if value.kind == "date" else -1
         return (year, year + len(element.value.canonical)) if year >= 0 else (value.start, value.end)
     word = element.words[0]
+    # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
         return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
+    # "will" is no "Will", unless the whole text is written without capitals.
     everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
@@ -256,12 +262,14 @@ def _next(said: _Said, place: int, before: _Element, element: _Element) -> int |
     names = before.words[-1].capital and element.words[0].capital
     for start in range(place, min(place + _MAX_GAP + 1, len(said.words))):
         between = said.text[said.words[start - 1].end : said.words[start].start]
+        # A name goes on behind a full stop ("Walter B. Hollis"), but not behind another sign.
         if re.search(r"[!?;:\n]", between) or (start > place and "," in between):
             return None
         end = _matches(said, start, element)
         if end is not None:
             return end
         word = said.words[start]
+        # Behind "and", another name begins.
         if word.text in _CONJUNCTIONS:
             names = False
         passed_over = word.text in _FUNCTION_WORDS | _TITLES or (names and word.capital)
@@ -311,8 +319,10 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
         if not sought.startswith(first.text):
             continue
         joined, end = first.text, place + 1
+        # Words are added as long as together they begin like what is sought.
         while len(joined) < len(sought) and end < len(said.words) and sought.startswith(joined):
             joined, end = joined + said.words[end].text, end + 1
+        # The same division was compared word by word already.
         divided = end - place != len(wanted)
         if joined == sought and divided and not _cuts_a_number(said, place, end):
             yield first.start, said.words[end - 1].end
@@ -384,6 +394,7 @@ def _share(said: _Said, element: _Element) -> float:
         return max(shares)
     if wanted.kind in _COUNTS:
         number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
+        # The number without its unit or currency is half of an amount.
         return 0.5 if any(value.canonical in number for value in others) else 0.0
     return 0.0
 

@@ -352,6 +352,7 @@ def length_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Group rows of similar length, longest first, with at most `budget` tokens per batch (a longer row gets its own)."""
     batch: list[int] = []
     used = 0
+    # Longest first: a batch that does not fit into the memory fails at once, not at the end.
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
         if batch and used + lengths[index] > budget:
             yield batch
