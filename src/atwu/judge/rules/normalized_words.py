@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from atwu._extras import without_init
 from atwu._file_reading import read_yaml
-from atwu.data.english_numbers import number_runs
+from atwu.data.amounts import number_runs
 
 
 def split_entries(text: str) -> tuple[str, ...]:
