@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from torch import nn
 from transformers.trainer_utils import speed_metrics
 
-from atwu._names import lookup
 from atwu.data.schema import Example
 from atwu.evaluation.columns import OVERALL, RETAIN
 from atwu.evaluation.evaluate import Evaluation, evaluate
-from atwu.evaluation.registry import EvaluateConfig, find_metric, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.layers import unwrap
 from atwu.training.config import UnlearnConfig
@@ -80,8 +78,8 @@ class UnlearnTrainer(MethodTrainer):
         )
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
-        if self.args.eval_strategy != "no":
-            self._check_best_metric(sets or self._default_sets())  # unusable rows fail now
+        if self.args.eval_strategy != "no" and not sets:
+            self._default_sets()  # unusable rows fail now
 
     def evaluate(
         self,
@@ -132,22 +130,6 @@ class UnlearnTrainer(MethodTrainer):
         self.log(numbers)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
-
-    def _check_best_metric(self, sets: Collection[str]) -> None:
-        """Check that an evaluation logs `metric_for_best_model`."""
-        best = self.args.metric_for_best_model
-        if best is None:
-            return
-        wanted = f"eval_{best.removeprefix('eval_')}"  # as transformers reads it
-        columns = [
-            replace(column, name=_logged_name("eval", split, column.name))
-            for metric in map(find_metric, selected_metrics(self.eval_metrics, sets=sets, weights=True))
-            for split in (*sets, *metric.own_rows(self.eval_config or EvaluateConfig()), OVERALL)
-            for column in metric.columns
-            if column.on(split) and all(source in sets for source, _ in column.of)
-        ]
-        if all(column.field(wanted) is None for column in columns):
-            lookup("metric_for_best_model", best, dict.fromkeys(column.name for column in columns))
 
     def _default_sets(self) -> dict[str, Sequence[Example]]:
         """Return the trainer's forget and retain sets, also if the method uses no retain set."""
