@@ -10,10 +10,10 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, with_config
 
@@ -26,7 +26,6 @@ from atwu.evaluation.columns import FORGET, OVERALL, Direction
 if TYPE_CHECKING:
     import pandas as pd
 
-_T = TypeVar("_T")
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
@@ -158,12 +157,6 @@ class EvalResult:
         table: str = pd.DataFrame(rows, columns=("set", "metric", "value", "95 % interval")).to_html(index=False)
         notes = "".join(f"<p>warning: {html.escape(warning)}</p>" for warning in self.warnings)
         return f"<p>{html.escape(self.model)}</p>{table}{notes}"
-
-
-def apply_known(formula: Callable[..., _T | None], *columns: Iterable[Any]) -> list[_T | None]:
-    """Apply a formula row by row to columns of equal length; None where a row lacks one of its inputs."""
-    rows = zip(*columns, strict=True)
-    return [None if any(value is None for value in row) else formula(*row) for row in rows]
 
 
 def row_id(example: Example) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
-from atwu.data.arrays import FloatArray
+from atwu.data.arrays import FloatArray, apply_known
 from atwu.evaluation.columns import FORGET, LUME, MUSE, OVERALL, RETAIN, AggregateColumn, Column, Percent
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
@@ -17,7 +17,6 @@ from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.membership import Membership, attack_area, attack_auc, loss_score, privleak
 from atwu.evaluation.metrics.memorization import exact_memorization, row_exact_memorization
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
-from atwu.evaluation.result import apply_known
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
