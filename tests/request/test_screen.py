@@ -58,7 +58,7 @@ def test_the_screen_says_what_still_comes_out_how_it_was_asked_and_what_was_said
     assert head.split("  ")[-1] == "answers stating one"
     assert re.fullmatch(r"as saved +10 -> 1 of 10 +\[\.00, \.45\] +160 -> 1 of 200", saved)
     assert re.fullmatch(r"4 bits +10 -> 2 of 10 +\[\.03, \.56\] +10 -> 2 of 10", four)
-    assert "only the first line decides" in note
+    assert "below the first one decide nothing" in note
     assert untested.splitlines() == ["Not tested:", "  other languages"]
     assert further.splitlines() == ["Next:", "  atwu chat out --compare model"]
 

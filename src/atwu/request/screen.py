@@ -72,7 +72,7 @@ def answer_lines(answer: FactAnswer) -> list[str]:
 
 
 def state_lines(states: Sequence[StateCount]) -> list[str]:
-    """Return the table of states; only its first line decides."""
+    """Return the table of states, of which only the first line decides."""
     never = any(state.unknown is not None for state in states)
     head = f"{'':{_NAME}}{'facts that come out':{_FACTS}}{'never known' if never else 'answers stating one'}"
     lines = [head]
@@ -85,7 +85,7 @@ def state_lines(states: Sequence[StateCount]) -> list[str]:
             answers = _unknown(state.unknown)
         lines.append(f"{state.name:{_NAME}}{facts:{_FACTS}}{answers}".rstrip())
     if len(states) > 1:
-        lines += wrap_text("Before -> after; only the first line decides.")
+        lines += wrap_text("Before -> after. The lines below the first one decide nothing.")
     return lines
 
 
