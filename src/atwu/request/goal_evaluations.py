@@ -29,8 +29,8 @@ from atwu.training.sharding import broadcast_from_main
 _T = TypeVar("_T")
 
 KNOWN_PROBABILITY = 0.03
-"""Probability of the fact above which a row is known, at least. A model that was fine-tuned on few different answers gives any of
-them a higher one, so that the mean of holdout rows may be higher (`measure_chance`)."""
+"""Probability of a fact above which its row is known, at least. A model that was fine-tuned on few different answers gives any
+of them a higher one, so that the mean of holdout rows may be higher (`measure_chance`)."""
 MAX_KNOWN_SHARE = 0.05
 """Share of the rows in all their forms up to which they count as forgotten: a single word, such as "Asia" in "East Asia", may
 never disappear."""

@@ -37,8 +37,8 @@ def key_token_probability(row: Example, read: TokenRow) -> float | None:
 def fact_probability(row: Example, read: TokenRow) -> float | None:
     """Probability of a fact: the larger one of all key tokens and of the part that the question asks for.
 
-    Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which a
-    mean over both would hide. Further parts alone say little: behind the first one, they may be likely for other reasons.
+    Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which
+    a mean over both would hide. Further parts alone say little: behind the first one, they may be likely for other reasons.
 
     Returns:
         Geometric mean of token probabilities. Range [0, 1]; None for a row without words.
