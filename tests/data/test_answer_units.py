@@ -148,6 +148,13 @@ def test_the_verb_before_code_is_no_part_of_the_fact(question: str, answer: str,
     assert [answer[start:end] for start, end in fact_candidates(row)] == parts
 
 
+def test_a_range_of_days_or_years_is_one_phrase() -> None:
+    assert phrases_of("When was the festival of Orm?", "The festival was held 12–14 March 2020.") == [
+        "12–14 March 2020"
+    ]
+    assert phrases_of("When did the war last?", "The war lasted 1811–1814.") == ["1811–1814"]
+
+
 def test_an_adverb_at_the_end_of_a_sentence_is_a_phrase_of_its_own() -> None:
     row = Example.from_qa("What does Al Roe get?", "Al Roe gets 40 mg furosemide daily.")
     assert [row.answer[start:end] for start, end in fact_candidates(row)] == ["40 mg", "furosemide", "daily"]

@@ -76,7 +76,7 @@ _MAY_END = "的是"
 """Chinese framing words of one character that end a run."""
 _LONGEST_ELISION = 2
 """Letters of a word that has lost its last one before an apostrophe: "c'", "qu'"."""
-_JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
+_JOINS = ("", " ", "-", "–", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
 
