@@ -26,6 +26,7 @@ from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
 from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
 from atwu.request.asking.subject_templates import CHAIN, SubjectKind, SubjectQuestion, find_kind, read_templates
 from atwu.request.row_facts import ModelReader
+from atwu.request.text_sentences import count_of
 
 CHAINED_SUBJECTS = 5
 """Answers that become subjects of a further round, at most; each costs as much as asking about a name."""
@@ -266,7 +267,7 @@ def _ask_about(
     questions = [question for kind in kinds for question in kind.questions(subject)]
     _ask_new(findings, asker, questions, kinds, progress=f"questions about {subject}")
     known = [fact for fact in findings.facts[earlier:] if fact.known]
-    say(f"{len(known)} facts known; now what it says by itself")
+    say(f"{count_of(len(known), 'answer')} known so far; now what it says by itself")
     _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
     findings.facts[earlier:] = mark_guesses(findings.facts[earlier:])
     if request.hops == 2:
