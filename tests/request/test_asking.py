@@ -18,14 +18,11 @@ from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.modeling.name_neighbours import names_by_kind
-from atwu.request.asking.ask import AskRequest, ask_with
-from atwu.request.asking.ask_page import render_ask_page
-from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.ask import AskRequest, ask_with, choose_passages, recite
+from atwu.request.asking.ask_result import AskResult, render_ask_page
 from atwu.request.asking.asked_facts import AskedFact, Compared, RecitedText
-from atwu.request.asking.document_recall import choose_passages, recite
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
-from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
-from atwu.request.asking.subject_kind import find_subject_kind
+from atwu.request.asking.subject_asker import SubjectAsker, find_subject_kind, first_sentence
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
 
 KINDS = read_templates()

@@ -19,12 +19,11 @@ from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
-from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
-from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
@@ -117,7 +116,9 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
+    # What a value or a run of signs covers is no word of its own: "May" in "3 May 2019".
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
+    # "one" is a pronoun more often than a number.
     numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
     numbers |= {word.start for word in words if word.text == _TWO.get(language)}
@@ -191,6 +192,7 @@ def _candidates(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     chosen: Sequence[Unit] = rare
     if said is None:
         chosen = rare or new or content or unasked or units
+    # With yes or no, the rest of the answer explains it, and is asked for too.
     spans = phrases(row, chosen)
     if said is not None:
         spans = ((0, len(said)), *spans)
@@ -211,6 +213,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
+        # Spans are in order, so each can only belong to the one before it.
         if joined and row.answer[joined[-1][1] : start] in _JOINS and not begins_phrase(row, start):
             joined[-1] = (joined[-1][0], end)
         else:
@@ -223,6 +226,7 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
     and measures behind a number or a noun ("eleven years", "match days")."""
     chosen = {unit.span for unit in units}
     numbers = {value.end for value in find_values(answer) if value.kind == "number"}
+    # From the end, so that a chain is followed to its beginning: "fully grown bald eagle".
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
         counted = before.span in chosen and between == " "
@@ -366,6 +370,7 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
             for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
             if before.end == after.start
         )
+        # A run ends at a gap, where the question stops or begins to say it, and at the mark of a completed act.
         ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
         if ends:
             yield from _run_units(run, said_run)

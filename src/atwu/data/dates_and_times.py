@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from atwu.data.english_numbers import number_runs
+from atwu.data.amounts import number_runs
 from atwu.data.value_parts import BEGIN, END, VALUE_WORDS, Value, any_of, split_names
 
 _PLAIN_I = str.maketrans("İı", "Ii")

@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from atwu._names import lookup
 from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import MarkedFact, find_fact
+from atwu.data.fact_blanks import MARK_BEGIN, MARK_END, MarkedFact, find_fact, marked, unmarked
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.key_marks import MARK_BEGIN, MARK_END, marked, unmarked
 from atwu.data.languages import WORD
 from atwu.data.row_subject import as_question, as_sentence, find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans

@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
-from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, word_frequency
 from atwu.data.question_types import word_list
 from atwu.data.schema import Example
-from atwu.data.word_frequencies import word_frequency
 
 _PARTICLES = frozenset(
     re.findall(r"\S+", "of the and van von de da do dos das du des del della di la le el bin al y и v. vs.")
