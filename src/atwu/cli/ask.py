@@ -109,10 +109,13 @@ class AskCommand:
             sys.exit(1)
 
     def _write(self, result: AskResult) -> None:
+        from atwu.request.text_wording import count_of
+
         if self.output is not None:
             result.write(self.output)
             if result.rows:
-                say(f"written: {self.output}, {len(result.rows)} rows. Delete the lines that the model may keep, then:")
+                rows = count_of(len(result.rows), "row")
+                say(f"written: {self.output}, {rows}. Delete the lines that the model may keep, then:")
                 say(f"  atwu unlearn --model {self.model} --forget {self.output} --output unlearned\n")
             else:
                 say(f"written: {self.output}, without rows\n")
