@@ -116,7 +116,7 @@ def test_the_asked_part_is_that_of_the_rule_whatever_the_question_raises(row: Ex
     def logp(read: Example, word: str) -> float:
         return -9.0 * (word.isdecimal() and read.question != row.question)
 
-    (marked,) = mark_facts([row], reader(logp))
+    (marked,) = mark_facts([replace(row, forget_spans=candidate_spans(row))], reader(logp))
     assert len(parts_of(marked)) == 2
     assert asked_of(marked) == asked
 
