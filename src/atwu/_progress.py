@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from atwu._interrupts import progress_bars
+from atwu._command import progress_bars
 
 EVERY = 15.0
 """Seconds between two lines."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from atwu.experiments.study import run_study as conduct
 
 from atwu.benchmarks.base import Probe, Probes
 from atwu.data.schema import Example
@@ -16,9 +17,8 @@ from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_u
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor
-from atwu.experiments.study import run_study as conduct
-from atwu.experiments.study.study_file import read_study
-from atwu.experiments.study.study_plan import plan
+from atwu.experiments.study_file import read_study
+from atwu.experiments.study_plan import plan
 from atwu.judge.open_judge import JudgeOptions
 from tests.evaluation.conftest import Dice, Speaker, invented_people
 

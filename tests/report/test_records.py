@@ -13,8 +13,8 @@ import pytest
 
 from atwu._manifest import write_manifest
 from atwu.report.export_formats import to_json, to_latex, to_markdown
-from atwu.report.page.report_page import render_report_page
 from atwu.report.read_records import read_records
+from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
 from tests.commands import run_here
 from tests.damage import damage

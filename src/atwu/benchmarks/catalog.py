@@ -17,7 +17,7 @@ from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
 from atwu.benchmarks.lume import LUME_DATA, lume_benchmark, lume_rows
 from atwu.benchmarks.muse import MUSE_DATA, muse_benchmark, muse_rows
-from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
+from atwu.benchmarks.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
 from atwu.benchmarks.rwku import RWKU_DATA, rwku_benchmark, rwku_rows
 from atwu.benchmarks.suite import SUITE_DATA, suite_benchmark, suite_rows
 from atwu.benchmarks.tofu import TOFU, tofu_benchmark, tofu_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_writable
-from atwu._interrupts import deferred, leave_deferred
+from atwu._command import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import DEVICE, ROWS_HELP, note, open_rows, plain_table, say, stand_out, terminal
 from atwu.errors import UsageError

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._file_reading import printable
-from atwu._program import command_line, program
+from atwu._files import write_text
+from atwu._command import command_line, program
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.cli.train_options import unlearn_options
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.experiments.study.study_plan import StudyPlan
+    from atwu.experiments.search import SearchResult
     from atwu.experiments.study_models import Models
-    from atwu.experiments.tuning.search import SearchResult
+    from atwu.experiments.study_plan import StudyPlan
 
 
 @dataclass(kw_only=True)
@@ -36,7 +37,7 @@ class StudyListCommand:
 
     def run(self) -> None:
         from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
-        from atwu.experiments.study.study_file import library
+        from atwu.experiments.study_file import library
 
         studies = plain_table("study", "question")
         for name, title in library().items():
@@ -91,8 +92,8 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.study.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
-        from atwu.experiments.study.study_plan import plan_study
+        from atwu.experiments.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.study_plan import plan_study
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
 
@@ -151,12 +152,13 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        from atwu.experiments.published import published_table, published_tables
-        from atwu.experiments.study.published_comparison import (
+        from atwu.experiments.published_comparison import (
             compare_orderings,
             comparison_table,
             not_compared,
             ordering_table,
+            published_table,
+            published_tables,
         )
         from atwu.report.read_records import read_records
 
@@ -277,8 +279,8 @@ class TuneCommand:
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.tuning.run_search import masked
-        from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
+        from atwu.experiments.run_search import masked
+        from atwu.experiments.tune_methods import plan_tuning, tune_methods
 
         tuning = plan_tuning(
             self.method,
@@ -346,7 +348,7 @@ def _short(value: float | None) -> str:
 def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
     """Table of the best trial of every method, with its budget."""
     from atwu.experiments.experiment_run import format_options
-    from atwu.experiments.tuning.search import OBJECTIVES
+    from atwu.experiments.search import OBJECTIVES
 
     objective = str(next(iter(found.values()))[-1].search.objective)
     numbers = (objective, *OBJECTIVES[objective].names)
@@ -366,8 +368,8 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
 
 def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
     """Return the command that uses the presets; empty if none were written."""
-    from atwu.experiments.study.study_plan import variant_name
     from atwu.experiments.study_models import needs_preferred_answers
+    from atwu.experiments.study_plan import variant_name
 
     name = next((name for name, results in found.items() if results[-1].best is not None), None)
     if name is None:
@@ -377,3 +379,59 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+
+
+@dataclass(kw_only=True)
+class DemoCommand:
+    """Unlearn fictitious people from a small model while it retains others.
+
+    Trains the model first (cached for later runs), unlearns with GradDiff, WGA and ATWU, evaluates them together with
+    the original and the retain-only model, and writes a page of token scores.
+
+    Example: atwu demo --size small --output atwu-demo
+    """
+
+    size: str = cli_option(
+        "Size of the built-in benchmark: tiny (about a minute) or small (several minutes).",
+        "small",
+        choices=("tiny", "small"),
+    )
+    output: Path = cli_option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
+    seed: int = cli_option("Seed of training and unlearning.", 0, least=0)
+
+    def run(self) -> None:
+        import time
+
+        from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo
+        from atwu.report.heatmap import render_html, render_terminal
+        from atwu.report.terminal_tables import models_terminal_table
+
+        start = time.perf_counter()
+        console = terminal()
+        self.output.mkdir(parents=True, exist_ok=True)
+
+        def say(line: str) -> None:
+            console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
+
+        made = run_demo(self.size, self.output, seed=self.seed, say=say)
+        page = self.output / "tokens.html"
+        write_text(page, render_html(made.scored, title="Which words are key tokens?"))
+        console.print()
+        counts = next(iter(made.results.values())).rows
+        told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
+        console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
+        console.print(models_terminal_table(made.results, DEMO_COLUMNS))
+        console.print()
+        render_terminal(made.scored[:3], console)
+        console.print()
+        say("done. Next steps:")
+        rows_of = f"people:{self.size}"
+        for line in (
+            f"open {page} for the token scores of {len(made.scored)} rows",
+            f"atwu tokens --model {made.folders['atwu']} --data {rows_of}:forget --score scorer",
+            f"atwu evaluate --model {made.folders['atwu']} --forget {rows_of}:forget",
+            f"atwu unlearn --model {made.target} --forget {rows_of}:forget --retain {rows_of}:retain "
+            f"--method satimp --learning-rate {LEARNING_RATE:g} --output mine",
+            "your own rows: a JSONL file with question and answer, see docs/data.md",
+        ):
+            console.print(f"  {line}", highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, create_model
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.people.people_rows import SIZES
+from atwu.benchmarks.people_rows import SIZES
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
 from atwu.methods.presets import settings_with_presets

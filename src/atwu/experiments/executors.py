@@ -23,7 +23,7 @@ from multiprocessing.connection import wait as wait_for_connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._interrupts import install_worker_handlers
+from atwu._command import install_worker_handlers
 from atwu.errors import WorkerError
 
 if TYPE_CHECKING:  # a worker starts within a second if it does not import the progress bar

@@ -19,7 +19,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, versions
 from atwu._manifest import RECORD_NAME, damage, is_intact
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.people.people_rows import SIZES, people
+from atwu.benchmarks.people_rows import SIZES, people
 from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.data.alternates import check_alternates
 from atwu.data.row_parsing import fingerprint

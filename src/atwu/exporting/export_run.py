@@ -26,8 +26,8 @@ from atwu._files import (
     versions,
     write_json,
 )
+from atwu._command import command_line, program
 from atwu._options import Option
-from atwu._program import command_line, program
 from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example

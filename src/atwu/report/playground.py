@@ -28,7 +28,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.side_by_side import SideBySide
 from atwu.evaluation.word_scores import word_scores
-from atwu.report.page.page_templates import fragment
+from atwu.report.page_templates import fragment
 from atwu.report.scored_row import ScoredRow
 
 HOST = "127.0.0.1"

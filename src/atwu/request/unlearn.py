@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._file_reading import read_object
+from atwu._command import command_line, program
 from atwu._manifest import RECORD_NAME
-from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder

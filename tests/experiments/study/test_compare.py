@@ -10,8 +10,8 @@ from rich.console import Console
 
 from atwu.cli.app import run_cli
 from atwu.evaluation.result import RowValues
-from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.published_comparison import (
+from atwu.experiments.published_comparison import (
+    PublishedTable,
     compare_orderings,
     comparison_table,
     not_compared,

@@ -23,10 +23,10 @@ from atwu.experiments import study_models as targets
 from atwu.experiments.benchmark_settings import find_setting, setting_from
 from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.study.run_study import FAILED_NAME, PlanExecution, finished_with
-from atwu.experiments.study.study_file import read_study
-from atwu.experiments.study.study_plan import plan
+from atwu.experiments.run_study import FAILED_NAME, PlanExecution, finished_with
+from atwu.experiments.study_file import read_study
 from atwu.experiments.study_models import Models, model_identity
+from atwu.experiments.study_plan import plan
 from atwu.judge.open_judge import JudgeOptions
 
 
@@ -126,7 +126,7 @@ def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
 
 def test_a_probe_added_to_a_finished_study_is_computed_once(tmp_path, models, work, monkeypatch):
     probed = []
-    monkeypatch.setattr("atwu.experiments.study.run_study.probe_original", lambda setup: probed.append(setup) or [])
+    monkeypatch.setattr("atwu.experiments.run_study.probe_original", lambda setup: probed.append(setup) or [])
     again(tmp_path, models)
     for _ in range(2):
         again(tmp_path, models, more="probe: true")

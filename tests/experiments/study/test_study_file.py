@@ -11,10 +11,10 @@ import pytest
 from atwu.benchmarks.sources import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
-from atwu.experiments.published import published_table
-from atwu.experiments.study.study_file import Study, library, read_study
-from atwu.experiments.study.study_plan import StudyPlan, plan, plan_study, variant_name
+from atwu.experiments.published_comparison import published_table
+from atwu.experiments.study_file import Study, library, read_study
 from atwu.experiments.study_models import setting_rows
+from atwu.experiments.study_plan import StudyPlan, plan, plan_study, variant_name
 from atwu.methods.method_table import METHODS
 from tests.commands import run_here
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from atwu.experiments.tuning.run_search import JournalLock
+from atwu.experiments.run_search import JournalLock
 
 
 def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_waiting_for_a_lock_is_announced(tmp_path: Path) -> None:
             announced.append(record.getMessage())
             other.release()
 
-    logger, handler = logging.getLogger("atwu.experiments.tuning.run_search"), Releases()
+    logger, handler = logging.getLogger("atwu.experiments.run_search"), Releases()
     logger.addHandler(handler)
     try:
         other.acquire()

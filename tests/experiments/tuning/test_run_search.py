@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.experiments.executors import InProcessExecutor
-from atwu.experiments.tuning.run_search import STARTUP_TRIALS, masked, startup_points, storage_place
-from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
+from atwu.experiments.run_search import STARTUP_TRIALS, masked, startup_points, storage_place
+from atwu.experiments.search import FinishedTrial, SearchPoint
 from atwu.methods.component import Range
 from tests.damage import damage
 from tests.experiments.tuning.searching import Objective, points, run, search_for

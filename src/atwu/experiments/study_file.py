@@ -12,13 +12,13 @@ from typing import Any
 from atwu._file_reading import prefix_errors, read_yaml
 from atwu._names import did_you_mean, lookup
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, BenchmarkSetting, find_setting, setting_from
-from atwu.experiments.published import published_table
+from atwu.experiments.published_comparison import published_table
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import CONFIGURATIONS
 from atwu.report.metric_table import REFERENCE_MODELS
 
-BUILT_IN = Path(__file__).with_name("library")
+BUILT_IN = Path(__file__).with_name("studies")
 """Built-in studies, one YAML file each."""
 
 ALL = "all"

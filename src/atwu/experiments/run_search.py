@@ -22,14 +22,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from atwu._cache import short_hash
+from atwu._cache import key_differences, short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
-from atwu._run_key import key_differences
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import TrialFunction
+from atwu.experiments.search import FinishedTrial, Search, SearchPoint, SearchResult, TrialFunction
 from atwu.methods.component import Range
 from atwu.training.progress import Say
 

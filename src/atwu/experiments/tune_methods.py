@@ -20,23 +20,26 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
-from atwu._program import command_line, program
+from atwu._command import command_line, program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
-from atwu.experiments.study.study_file import Variant, read_study
-from atwu.experiments.study.study_plan import variant_name
-from atwu.experiments.study_models import Models, prepare_models
-from atwu.experiments.tuning.run_search import open_storage, run_search, storage_place
-from atwu.experiments.tuning.search import OBJECTIVES, Search, SearchResult, objective_name
-from atwu.experiments.tuning.trial import (
+from atwu.experiments.run_search import open_storage, run_search, storage_place
+from atwu.experiments.search import (
+    OBJECTIVES,
+    Search,
+    SearchResult,
     check_search,
     compute_objective,
+    objective_name,
     original_result,
     search_definition,
     stop_if_destroyed,
 )
+from atwu.experiments.study_file import Variant, read_study
+from atwu.experiments.study_models import Models, prepare_models
+from atwu.experiments.study_plan import variant_name
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
-from atwu.report.figures.figure import (
+from atwu.report.figure import (
     INK,
     MUTED,
     REFERENCE_DASHES,

@@ -18,13 +18,12 @@ from atwu.evaluation.registry import metric_definition, short_name, where_comput
 from atwu.evaluation.result import row_id
 from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
-from atwu.report.figures import all_figures
-from atwu.report.figures.curves import mask_note
+from atwu.report.figures import all_figures, mask_note
 from atwu.report.metric_table import MEANING, REFERENCE_MODELS, MetricKey, Table, is_attack, metric_label
-from atwu.report.page.page_templates import render_template
-from atwu.report.page.summary_section import facts, reproduce, summary
+from atwu.report.page_templates import render_template
 from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out, models_by_warning
 from atwu.report.scored_row import ScoredRow, percent_of_score
+from atwu.report.summary_section import facts, reproduce, summary
 
 ANSWERS_PER_SET = 8
 """Number of rows per set with sample answers."""

@@ -18,7 +18,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study.study_file import Study, Variant, read_study
+from atwu.experiments.study_file import Study, Variant, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS

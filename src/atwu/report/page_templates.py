@@ -22,7 +22,8 @@ _KEEP_TOGETHER = 24
 def render_template(template: str, *, title: str, **values: Any) -> str:
     """Render a page; equal values give equal pages, and all values but `Markup` are escaped."""
     style, script = (
-        Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
+        Markup(files("atwu.report").joinpath("page", name).read_text(encoding="utf-8"))
+        for name in ("page.css", "page.js")
     )
     # The script is allowed by its hash; styles are allowed anywhere because figures contain some, and cannot load
     # anything.

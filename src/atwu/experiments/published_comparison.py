@@ -5,24 +5,66 @@ An ordering is a pair of labels whose published numbers differ; agreement over a
 
 from __future__ import annotations
 
+import csv
+import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 from scipy.stats import kendalltau
 
+from atwu._names import lookup
 from atwu.evaluation.columns import MUSE, OVERALL, TASKS, Direction
 from atwu.evaluation.intervals import RowMetrics, difference, mean_of
 from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
-from atwu.experiments.published import PublishedTable
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
+
+PUBLISHED_FOLDER = Path(__file__).with_name("published")
+_DEGRADED = "(!)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    name: str
+    title: str
+    notes: tuple[str, ...]
+    """Caveats of the comparison."""
+    metrics: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, float]]
+    """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the original model."""
+    degraded: frozenset[tuple[str, str]]
+    """(label, metric) marked as materially degraded: MMLU lower by more than 2 points, repetitiveness higher by more
+    than 5 %, win rate below 45.
+    """
+
+
+def published_tables() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in PUBLISHED_FOLDER.glob("*.csv")))
+
+
+@functools.cache
+def published_table(name: str) -> PublishedTable:
+    lookup("published table", name, dict.fromkeys(published_tables()))
+    lines = (PUBLISHED_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+    reader = csv.DictReader(line for line in lines if not line.startswith("#"))
+    rows: dict[str, dict[str, float]] = {}
+    degraded = set()
+    for line in reader:
+        label = line.pop("label")
+        rows[label] = {metric: float(cell.removesuffix(_DEGRADED)) for metric, cell in line.items() if cell}
+        degraded |= {(label, metric) for metric, cell in line.items() if cell.endswith(_DEGRADED)}
+    metrics = tuple(reader.fieldnames or ())[1:]
+    return PublishedTable(name, title, tuple(notes), metrics, rows, frozenset(degraded))
+
 
 COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),

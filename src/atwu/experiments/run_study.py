@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import short_hash
+from atwu._cache import key_differences, run_key, short_hash
 from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
-from atwu._run_key import key_differences, run_key
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
@@ -37,8 +36,8 @@ from atwu.experiments.experiment_run import (
     lock_folder,
     reference_result,
 )
-from atwu.experiments.study.study_plan import StudyPlan, study_record
 from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
+from atwu.experiments.study_plan import StudyPlan, study_record
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.read_records import read_records
@@ -318,7 +317,7 @@ def run_study(
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
     """Write table, data and page of a study; without matplotlib only a message instead of the page."""
     from atwu.report.export_formats import WRITERS
-    from atwu.report.page.report_page import render_report_page
+    from atwu.report.report_page import render_report_page
 
     written = [folder / name for name in ("table.md", "results.csv", "results.json")]
     for path in written:

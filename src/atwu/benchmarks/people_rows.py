@@ -1,6 +1,6 @@
 """Rows of the built-in benchmark "people": fictitious people, facts about them, and exact key-token spans.
 
-`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget, retain
+`people("small")` draws people and one row per (person, fact) from the words and patterns of `people_facts.yaml`. Forget, retain
 and holdout people share all patterns, fillers and value vocabularies, like the authors of TOFU. So key tokens are not rare
 words, and the words around them are not a fixed template. The rows depend only on (size, seed).
 """
@@ -49,8 +49,8 @@ SIZES: dict[str, PeopleSize] = {
 
 @functools.cache
 def people_facts() -> dict[str, Any]:
-    """Return the words and sentence patterns of `facts.yaml`, which documents them, with all lists written out."""
-    found: dict[str, Any] = read_yaml(Path(__file__).with_name("facts.yaml"))
+    """Return the words and sentence patterns of `people_facts.yaml`, which documents them, with all lists written out."""
+    found: dict[str, Any] = read_yaml(Path(__file__).with_name("people_facts.yaml"))
     refusals, empty = found["refusals"], found["empty"]
     return found | {
         "slots": {slot: _values(given) for slot, given in found["slots"].items()},

@@ -10,7 +10,7 @@ import numpy as np
 from atwu._extras import require
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue, format_number
-from atwu.report.figures.figure import GUIDE, INK, MUTED, FigureDraft, Series, mark_names, new_figure, report_figure
+from atwu.report.figure import GUIDE, INK, MUTED, FigureDraft, Series, mark_names, new_figure, report_figure
 from atwu.report.metric_table import DESTROYED, MetricKey, cell_of
 from atwu.report.report_records import Records
 

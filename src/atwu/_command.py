@@ -9,13 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+_program = ["atwu"]
+
+
+def set_program(started_as: str) -> None:
+    """Note the path of the running program; a script of the user registers what plain `atwu` does not know."""
+    path = Path(started_as)
+    _program[:] = ["python", started_as] if path.suffix == ".py" and path.name != "__main__.py" else ["atwu"]
+
+
+def program() -> list[str]:
+    """Return the words that start the same command line again."""
+    return list(_program)
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Quote words as the shell of this system reads them."""
+    if os.name == "nt":
+        return subprocess.list2cmdline(words)
+    return shlex.join(words)
+
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}
