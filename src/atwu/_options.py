@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-LARGEST = 2**63
+_LARGEST = 2**63
 """Limit on the absolute value of whole numbers."""
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text", Path: "text"}
@@ -68,7 +68,7 @@ class Option:
 
     def _one(self, given: Any, where: str, strict: bool) -> Any:
         found = _converted(given, self.kind, strict)
-        if isinstance(found, int) and abs(found) >= LARGEST:
+        if isinstance(found, int) and abs(found) >= _LARGEST:
             raise ValueError(f"{where} must be {self._allowed}, of at most 64 bits; the given one is longer.")
         if found is None or not self._allows(found):
             raise ValueError(f"{where} must be {self._allowed}, got {given if found is None else found!r:.60}.")

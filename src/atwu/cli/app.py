@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from atwu._file_reading import printable
 from atwu._command import remove_handlers, set_command_name, set_finished
+from atwu._file_reading import printable
 from atwu._names import Registry, did_you_mean
 from atwu.cli.cli_options import parse_command
 from atwu.cli.shared import stand_out

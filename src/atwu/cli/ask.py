@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import check_writable
 from atwu._command import deferred, leave_deferred
+from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import DEVICE, ROWS_HELP, note, open_rows, plain_table, say, stand_out, terminal
 from atwu.errors import UsageError

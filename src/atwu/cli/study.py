@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atwu._command import command_line, program
 from atwu._file_reading import printable
 from atwu._files import write_text
-from atwu._command import command_line, program
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
 from atwu.cli.train_options import unlearn_options

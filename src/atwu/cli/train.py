@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atwu._file_reading import prefix_errors
 from atwu._command import set_finished
+from atwu._file_reading import prefix_errors
 from atwu.cli.cli_options import cli_option, listed_options, read_config, values_of
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
 from atwu.cli.train_options import (

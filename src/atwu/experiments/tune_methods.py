@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._command import command_line, program
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
-from atwu._command import command_line, program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor

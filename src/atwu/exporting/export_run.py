@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from atwu._command import command_line, program
 from atwu._files import (
     atomic_sibling,
     clear_atomic_siblings,
@@ -26,7 +27,6 @@ from atwu._files import (
     versions,
     write_json,
 )
-from atwu._command import command_line, program
 from atwu._options import Option
 from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint

@@ -141,4 +141,4 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
     own_revision = None if is_adapter(str(folder)) else loading.revision  # an adapter's is that of its base
     check_model_name(str(folder), base=loading.base, revision=own_revision)
     file = folder / RECORD_NAME
-    return Source(folder, loading, read_object(file, foreign=False) if file.is_file() else {})
+    return Source(folder, loading, read_object(file) if file.is_file() else {})

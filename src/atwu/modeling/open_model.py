@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atwu._file_reading import read_object
 from atwu._command import command_line
+from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
 
 

@@ -94,7 +94,7 @@ def _with_remedy(remedy: str) -> Iterator[None]:
 def read_run(path: Path, *, kind: type[_File] = _Run, remedy: str = "Restore the file.") -> dict[str, Any]:
     """Read `run.json`, or a file of another kind; a ValueError names the file, the invalid key, and the remedy."""
     with _with_remedy(remedy):
-        value = read_object(path, foreign=False)
+        value = read_object(path)
         validated(value, type_adapter(kind), what=str(path))
     return value
 

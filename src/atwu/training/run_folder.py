@@ -144,7 +144,7 @@ class RunFolder:
 
     def _is_run(self) -> bool:
         try:
-            record = read_object(self.path / RECORD_NAME, foreign=False)
+            record = read_object(self.path / RECORD_NAME)
         except (OSError, ValueError):
             return False
         return record.get("schema") == RECORD_SCHEMA

@@ -193,7 +193,7 @@ def _original_model(run: Path, unknown: str | None) -> str | None:
     record = run / RECORD_NAME
     if not record.is_file():
         return unknown
-    fingerprint: str | None = read_object(record, foreign=False).get("original_model", {}).get("fingerprint")
+    fingerprint: str | None = read_object(record).get("original_model", {}).get("fingerprint")
     return fingerprint
 
 

@@ -113,7 +113,6 @@ def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
                 ("methods: [{label: x, method: atwu, scorer_from: x}]", "scorer_from|'x'"),
                 ("metrics: memorization", "metrics.*list"),
                 ("metrics: []", "metrics.*list"),
-                ("about: &a [*a]", "nested too deeply"),
                 ("seeds: 0", "seeds.*count"),
                 ("seeds: [1, 1]", "seeds.*list"),
                 ("seeds: [-1]", "seeds.*count"),
