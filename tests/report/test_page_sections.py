@@ -181,5 +181,3 @@ def test_left_out_runs_and_methods_are_named(records: Records) -> None:
     assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible
     assert "Left out: no rows. dpo" in page.visible
     assert "No finished run" not in page.visible
-    sentences = {**records.study, "left_out": ["dpo is left out: it needs questions"]}
-    assert "Left out: dpo (it needs questions)." in summary(dataclasses.replace(records, study=sentences))

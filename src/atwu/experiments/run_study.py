@@ -244,8 +244,10 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
         say(f"the rows are not available, so variants that they do not support are still counted: {error}")
     else:
         planned, checked = planned.possible_with(rows), rows.checked
-    for line in (*checked, *planned.left_out):
+    for line in checked:
         say(line)
+    for name, reason in planned.left_out.items():
+        say(f"{name} is left out: {reason}")
     return planned
 
 

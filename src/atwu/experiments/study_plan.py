@@ -41,8 +41,8 @@ class StudyPlan:
     runs: tuple[ExperimentRun, ...] = field(repr=False)
     asked: tuple[str, ...] = ()
     """Labels of the variants to run; empty for all."""
-    left_out: tuple[str, ...] = ()
-    """Variants and groups of metrics that are not possible here, with the reason, one sentence each."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Variants and groups of metrics that are not possible here -> why."""
 
     @property
     def now(self) -> StudyPlan:
@@ -92,21 +92,21 @@ class StudyPlan:
             if run.label in reasons:
                 continue
             if run.start is not None and not has_retain_only(self.setting):
-                reasons[run.label] = f"starts from the retain-only model, which {self.setting.name} does not have"
+                reasons[run.label] = f"it starts from the retain-only model, which {self.setting.name} does not have"
             elif reason := missing_requirement(run.config(self.setting), benchmark):
-                reasons[run.label] = reason
+                reasons[run.label] = f"it {reason}"
         setting, groups = self._measurable(benchmark)
         reasons |= {
-            variant.label: f"uses the scorer of {variant.scorer_from}, which is left out"
+            variant.label: f"it uses the scorer of {variant.scorer_from}, which is left out"
             for variant in self.study.variants
             if variant.scorer_from in reasons
         }
         asked = {run.label for run in self.now.runs}
-        lines = (f"{label} is left out: it {reason}" for label, reason in reasons.items() if label in asked)
+        left_out = {label: reason for label, reason in reasons.items() if label in asked} | groups
         runs = tuple(run for run in self.runs if run.label not in reasons)
-        return replace(self, runs=runs, setting=setting, left_out=(*lines, *groups))
+        return replace(self, runs=runs, setting=setting, left_out=left_out)
 
-    def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
+    def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, dict[str, str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
         there = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
         given = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
@@ -115,13 +115,14 @@ class StudyPlan:
         has_models = has_retain_only(self.setting)
         if self.study.metrics is not None:
             selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
-            return self.setting, []
-        groups, without = [], []
+            return self.setting, {}
+        groups: list[str] = []
+        without: dict[str, str] = {}
         for name in self.setting.metrics:
             try:
                 groups += selected_metrics([name], sets=given, weights=True, reference_models=has_models)
             except ValueError as error:
-                without.append(f"the group {name} is left out: {error}")
+                without[f"the group {name}"] = str(error)
         return replace(self.setting, metrics=tuple(groups)), without
 
 

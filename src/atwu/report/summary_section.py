@@ -75,8 +75,8 @@ def _judge(result: EvalResult) -> str:
 
 def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     """Return commands, one collapsed box per method, and versions."""
-    study = public_command(str(records.study.get("command") or ""))  # several studies have one line each
-    commands = {"The studies" if "\n" in study else "The study": study, "This page": public_command(command or "")}
+    study = public_command(str(records.study.get("command") or ""))
+    commands = {"The study": study, "This page": public_command(command or "")}
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
     if len(set(budgets.values())) == 1:  # stated at the top of the page
         budgets = {}
