@@ -12,15 +12,12 @@ import contextlib
 import functools
 import logging
 import math
-import os
 import re
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from atwu._cache import key_differences, short_hash
 from atwu._extras import require
@@ -36,9 +33,7 @@ logger = logging.getLogger(__name__)
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
 _STORED = ("seconds", "forget", "retain", "reason")
-"""Fields of a finished trial that Optuna stores as its attribute, with a hash of all of them and of its point and value."""
-_SILENT_SECONDS = 2.0
-"""A lock is held for one write, some milliseconds; on a slow network folder for some more."""
+"""Fields of a finished trial that Optuna stores as its attribute."""
 
 
 def run_search(
@@ -67,19 +62,24 @@ def run_search(
     running: dict[int, Any] = {}
     with lock_folder(own):
         study = open_study(search, folder, what)
-        known = stored_trials(study, storage_place(search.storage, folder))
+        known = stored_trials(study)
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
-        if there := sum(number < search.trials for number in known):
+        there = sum(number < search.trials for number in known)
+        if there:
             say(f"{search.label}: {there} of {search.trials} trials are already finished")
 
         def begin() -> tuple[str, Task] | None:
-            unbegun = (each for each in range(search.trials) if each not in known and each not in running)
-            if (number := next(unbegun, None)) is None:
+            unbegun = (number for number in range(search.trials) if number not in known and number not in running)
+            number = next(unbegun, None)
+            if number is None:
                 return None
-            trial = optuna.trial.Trial(study, repeated[number]) if number in repeated else study.ask()
-            if trial.number != number:
+            if number in repeated:
+                trial = optuna.trial.Trial(study, repeated[number])
+            else:
+                trial = study.ask()
+            if trial.number != number:  # Optuna numbers trials in the order in which any command asks for them
                 raise ValueError(taken)
             point, place = suggested(trial, search.space), own / f"{number:03d}"
             if place.exists() and job_of(own, place) is None:
@@ -95,7 +95,7 @@ def run_search(
                     raise error
                 trial = running.pop(found.number)
                 try:
-                    trial.set_user_attr("result", _result(found) | {"hash": _hash(found)})
+                    trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
                     study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
                 except optuna.exceptions.UpdateFinishedTrialError:
                     raise ValueError(taken) from None
@@ -159,29 +159,14 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
     }
 
 
-def stored_trials(study: Any, place: str) -> dict[int, FinishedTrial]:
-    """Return the finished trials of a storage; ValueError if one was changed."""
+def stored_trials(study: Any) -> dict[int, FinishedTrial]:
+    """Return the finished trials of a storage, by number."""
     states = require("optuna.trial", extra="tune").TrialState
-    found = {}
+    trials = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        stored = trial.user_attrs.get("result", {})
-        known = {name: stored[name] for name in _STORED if name in stored}
         value = trial.value if trial.state == states.COMPLETE else None
-        each = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **known)
-        if stored.get("hash") != _hash(each):
-            raise ValueError(
-                f"{masked(place)}: trial {trial.number} of {study.study_name} was changed or is of an earlier version; restore "
-                "the storage, or choose another name, folder or storage."
-            )
-    return found
-
-
-def _result(trial: FinishedTrial) -> dict[str, Any]:
-    return {name: getattr(trial, name) for name in _STORED}
-
-
-def _hash(trial: FinishedTrial) -> str:
-    return short_hash([trial.number, trial.point, trial.value, _result(trial)])
+        trials[trial.number] = FinishedTrial(trial.number, trial.params, value, **trial.user_attrs.get("result", {}))
+    return trials
 
 
 def storage_place(storage: str | None, folder: Path) -> str:
@@ -213,10 +198,10 @@ def open_storage(place: str) -> Any:
         require("psycopg", extra="tune")
     with _explained(place):
         if place.endswith(".journal"):
-            _check_last_line(Path(place))
             journal = require("optuna.storages.journal", extra="tune")
-            backend = journal.JournalFileBackend(place, lock_obj=JournalLock(place))
-            return optuna.storages.JournalStorage(backend)
+            # The default lock is a symbolic link, which Windows does not create without a privilege.
+            lock = journal.JournalFileOpenLock(place)
+            return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
         if "://" in place:
             return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
         # The connection has the path, in which a URL would give some characters another meaning.
@@ -237,15 +222,6 @@ def _explained(place: str) -> Iterator[None]:
         raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
 
 
-def _check_last_line(journal: Path) -> None:
-    """Check that a journal ends with a whole line; the next one would be written behind a part of one, and neither be read."""
-    if journal.is_file() and journal.stat().st_size:
-        with journal.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                raise ValueError("its last line is incomplete; remove this line")
-
-
 def _connect(path: str) -> sqlite3.Connection:
     """Open an SQLite file with a write-ahead log, where a write takes microseconds instead of up to a second.
 
@@ -255,29 +231,3 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
-
-
-class JournalLock:
-    """Lock of a journal, for Optuna's `JournalFileBackend`; warns when it waits long.
-
-    The operating system ends it with its process. Optuna's own locks are a link or a file beside the journal: a killed
-    process leaves them for the next one to wait half a minute, and Windows creates no link without a privilege.
-
-    Args:
-        journal: path of the journal; the lock is the file `JOURNAL.lock`.
-        after: seconds of waiting until the warning.
-    """
-
-    def __init__(self, journal: str, *, after: float = _SILENT_SECONDS) -> None:
-        self._lock, self._after = FileLock(f"{journal}.lock"), after
-
-    def acquire(self) -> bool:
-        try:
-            self._lock.acquire(timeout=self._after)
-        except Timeout:
-            logger.warning("warning: %s is held by another command; waiting for it", self._lock.lock_file)
-            self._lock.acquire(timeout=-1)
-        return True
-
-    def release(self) -> None:
-        self._lock.release()
