@@ -81,15 +81,9 @@ COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
 }
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
 
-OUTCOMES: Mapping[str, tuple[str, str]] = {
-    "holds": ("holds", "hold"),
-    "holds, within noise": ("holds within noise", "hold within noise"),
-    "open": ("is open", "are open"),
-    "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
-    "reversed": ("is reversed", "are reversed"),
-}
-"""What becomes of a published ordering here, and how it is said of one pair and of several. `open`: our numbers are equal
-or were not compared; `within noise`: the interval includes 0, or there is no interval."""
+OUTCOMES = ("holds", "holds, within noise", "open", "reversed, within noise", "reversed")
+"""What becomes of a published ordering here. `open`: our numbers are equal or were not compared; `within noise`: the
+interval includes 0, or there is no interval."""
 Interval = tuple[float, float, float]
 """Difference with the ends of its paired interval; the ends are NaN without an interval."""
 
@@ -180,21 +174,25 @@ def orderings(
         )
     counts = Counter(pair.outcome for pair in pairs)
     ranks = [ours[label] for label in labels], [published[label] for label in labels]
-    found_tau = float(kendalltau(*ranks, variant="b").statistic) if len(labels) > 1 else math.nan
-    tau = found_tau if math.isfinite(found_tau) else None
+    tau = None
+    if len(labels) > 1:
+        statistic = float(kendalltau(*ranks, variant="b").statistic)
+        if math.isfinite(statistic):  # NaN if one table is constant
+            tau = statistic
     if not pairs:
         return Orderings((), tau, "No two labels are both ordered in the published table and evaluated here.")
-    parts = [
-        f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in OUTCOMES.items() if outcome in counts
-    ]
-    reading = f"Of {len(pairs)} published ordering{'s' * (len(pairs) > 1)} {', '.join(parts)}"
-    reading += "" if tau is None else f" (Kendall's tau {tau:.2f})"
+    counted = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if outcome in counts)
+    reading = f"published orderings {len(pairs)}: {counted}"
+    if tau is not None:
+        reading += f"; Kendall's tau {tau:.2f}"
     best, *others = sorted(labels, key=lambda label: published[label], reverse=direction == "up")
     if published[best] != published[others[0]]:
-        place = 1 + sum(ours[each] > ours[best] if direction == "up" else ours[each] < ours[best] for each in others)
-        rank = "best" if place == 1 else f"number {place} of {len(labels)}"
-        reading += f"; {best}, the published best, is {rank} here"
-    return Orderings(tuple(pairs), tau, f"{reading}.")
+        if direction == "up":
+            ahead = [label for label in others if ours[label] > ours[best]]
+        else:
+            ahead = [label for label in others if ours[label] < ours[best]]
+        reading += f"; published best: {best}, number {1 + len(ahead)} of {len(labels)} here"
+    return Orderings(tuple(pairs), tau, reading)
 
 
 def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
