@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 def cache_folder(given: str | None = None) -> Path:
     """Return the cache folder: the given one, `$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = given or os.environ.get("ATWU_CACHE")
-    return (
-        Path(base).expanduser() if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
-    )
+    if base:
+        return Path(base).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
 
 
 def writable_folder(folder: Path) -> Path:
@@ -119,7 +119,8 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
             save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
     except Exception as error:  # safetensors raises its own error types
-        if (reason := cannot_write(error)) is None:
+        reason = cannot_write(error)
+        if reason is None:
             raise
         warn_uncached(folder.parent, reason)
     return built

@@ -105,7 +105,9 @@ def _converted(given: Any, kind: type, strict: bool) -> Any:
         return None
     if isinstance(found, float):
         return found if math.isfinite(found) else None
-    return None if kind is int and isinstance(given, float) and found != given else found
+    if kind is int and isinstance(given, float) and found != given:
+        return None
+    return found
 
 
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))

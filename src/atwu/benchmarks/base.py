@@ -117,7 +117,9 @@ class Probe:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (Message("user", self.wording),) if self.wording else self.row.messages
+        if self.wording:
+            return (Message("user", self.wording),)
+        return self.row.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +172,6 @@ class Benchmark:
 
     def forget_source_for(self, *, paired: bool) -> str:
         """Return the source of forget rows, with preferred answers (`paired`) or without."""
-        return self.paired_source if paired and self.paired_source is not None else self.forget_source
+        if paired and self.paired_source is not None:
+            return self.paired_source
+        return self.forget_source

@@ -48,7 +48,8 @@ class BenchmarkEntry:
         """Say where the data are, or why they are not at hand."""
         if self.published is None:
             return "in the package"
-        if found := local_folder(self.published):
+        found = local_folder(self.published)
+        if found:
             return f"in {found}"
         if os.environ.get(DATA_VARIABLE):
             return f"not in {DATA_VARIABLE}"

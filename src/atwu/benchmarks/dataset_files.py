@@ -58,7 +58,9 @@ class Tables:
 
     def has(self, name: str) -> bool:
         path = self._path(name)
-        return self.published.tables[name].on_hub if path is None else path.is_file()
+        if path is None:
+            return self.published.tables[name].on_hub
+        return path.is_file()
 
     def first(self, name: str, count: int) -> tuple[Record, ...]:
         """Return at most `count` records from the start of a table; the others are not read, nor their number checked."""
@@ -69,7 +71,9 @@ class Tables:
     def expected_rows(self, name: str) -> int | None:
         """Required number of rows of a table, or None if it is not checked."""
         expected = self.published.tables[name]
-        return expected.rows if self.folder is not None or expected.counted_on_hub else None
+        if self.folder is not None or expected.counted_on_hub:
+            return expected.rows
+        return None
 
     def table(self, name: str) -> tuple[Record, ...]:
         if name not in self._read:
@@ -136,9 +140,9 @@ class Tables:
 
     def _advice(self, name: str) -> str:
         on_hub = self.published.tables[name].on_hub
-        return (
-            f"download the file again from {self.published.hub}" if on_hub else "get the file of the same split again"
-        )
+        if on_hub:
+            return f"download the file again from {self.published.hub}"
+        return "get the file of the same split again"
 
     def _check_rows(self, name: str, found: int) -> None:
         rows = self.expected_rows(name)
@@ -185,7 +189,8 @@ def local_folder(published: DataSet) -> Path | None:
 
 
 def _places(published: DataSet) -> list[Path]:
-    if not (given := os.environ.get(DATA_VARIABLE)):
+    given = os.environ.get(DATA_VARIABLE)
+    if not given:
         return []
     root = Path(given).expanduser()
     return [folder / published.part for folder in (root / published.name.lower(), root)]

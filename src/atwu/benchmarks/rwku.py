@@ -120,7 +120,8 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
 def _check_known(names: Iterable[str], known: Collection[str | None], where: str, about: str) -> None:
     """Refuse unknown subjects, each with the closest known one."""
     published = sorted(name for name in known if name is not None)
-    if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
         hints = "".join(did_you_mean(name, published) for name in unknown)
         raise ValueError(
             f"{where} {', '.join(map(repr, unknown))}.{hints} {about}; a name must be spelled as in the files, with its "
@@ -299,7 +300,8 @@ def rwku_benchmark(name: str) -> Benchmark:
     tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)
-    if shared := sorted(set(subjects) & set(subject_names(retain, published))):
+    shared = sorted(set(subjects) & set(subject_names(retain, published)))
+    if shared:
         raise ValueError(
             f"{', '.join(shared)} cannot be in both the forget and the retain set; give disjoint subjects."
         )

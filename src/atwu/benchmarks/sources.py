@@ -93,7 +93,8 @@ def load_rows(
             warnings.extend(note if len(parts) == 1 else f"{name}: {note}" for note in notes)
 
     rows = store_rows(every())
-    if repeats := len(rows) - len(set(hashes)):
+    repeats = len(rows) - len(set(hashes))
+    if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     name = str(source if isinstance(source, str | Path) else _written(rows))
     return LoadedRows(rows=rows, source=name, warnings=tuple(dict.fromkeys(warnings)))

@@ -135,7 +135,9 @@ class RetainRow:
         name, _, number = self.tier.partition("-")
         if name != "semantic":
             return name
-        return "0" if int(number) == 0 else "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
+        if int(number) == 0:
+            return "0"
+        return "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
 
     def example(self) -> Example:
         """As a training row; its subject is the tier."""

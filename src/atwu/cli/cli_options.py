@@ -191,7 +191,8 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = re.sub(r"^argument (-\w/)?", "", message)
-        if (short := words.removesuffix(": expected one argument")) != words:
+        short = words.removesuffix(": expected one argument")
+        if short != words:
             flag = short.rpartition("/")[2]
             words = f"{short} needs a value; one that begins with a dash is given as {flag}=-VALUE"
         raise UsageError(f"{words}.")
@@ -221,7 +222,9 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
 def _metavar(option: CliOption) -> str:
     if option.positional:
         name = option.name.upper()
-        return f"{name}..." if option.many else name if option.default is MISSING else f"[{name}]"
+        if option.many:
+            return f"{name}..."
+        return name if option.default is MISSING else f"[{name}]"
     if option.choices:
         return "{" + ",".join(option.choices) + "}"
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
@@ -253,7 +256,8 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
 
 def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
-    if not (path := given.get("config")):
+    path = given.get("config")
+    if not path:
         return {}
     fields = {each.name: each for each in dataclasses.fields(command)}
     read = fields["config"].metadata.get("read", read_config)

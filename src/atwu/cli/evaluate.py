@@ -236,7 +236,9 @@ class EvaluateCommand(NamesRows):
     def _reference_path(self, role: str) -> Path | None:
         """Return the output path of a reference model's result: eval.json -> eval.original.json."""
         output = self.result.output
-        return None if output is None else output.with_name(f"{output.stem}.{role}{output.suffix}")
+        if output is None:
+            return None
+        return output.with_name(f"{output.stem}.{role}{output.suffix}")
 
     def _results(
         self,
@@ -264,7 +266,8 @@ class EvaluateCommand(NamesRows):
             result = self._evaluate(name, plain, found, rows, replace(evaluation, name=role, reference=True))
             if result is not None:
                 found[role] = result
-                if (path := self._reference_path(role)) is not None:
+                path = self._reference_path(role)
+                if path is not None:
                     result.write(path)
         if found:
             note(f"evaluating {model}")

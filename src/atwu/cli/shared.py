@@ -106,7 +106,8 @@ class NamesRows:
     columns: str | None
 
     def __post_init__(self) -> None:
-        if (text := self.columns) is None:
+        text = self.columns
+        if text is None:
             return
         declared = fields(cast(Any, self))
         given = {each.name: getattr(self, each.name) for each in declared if each.metadata.get("rows")}

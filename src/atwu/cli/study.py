@@ -131,7 +131,8 @@ class StudyRunCommand:
         if found.records is None:
             raise SystemExit(1)
         console.print(headline_table(found.records))
-        if probed := read_probe(planned.folder):
+        probed = read_probe(planned.folder)
+        if probed:
             print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in found.written:
             say(f"wrote {path}")
@@ -165,14 +166,16 @@ class StudyCompareCommand:
         if self.folder.is_file():
             raise NotADirectoryError(f"{self.folder} is a file; give the output folder of `atwu study run`.")
         records = read_records([self.folder])
-        if (name := self.table or records.study.get("published")) is None:
+        name = self.table or records.study.get("published")
+        if name is None:
             allowed = ", ".join(published_tables())
             raise ValueError(f"{self.folder} names no published table; give one with --table: {allowed}.")
         published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
         for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))
-        if missing := not_compared(records, published):
+        missing = not_compared(records, published)
+        if missing:
             say(f"not compared: {missing}")
 
 
@@ -224,7 +227,9 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 @dataclass(kw_only=True)

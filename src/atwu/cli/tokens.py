@@ -182,7 +182,8 @@ class ProbeCommand(ReadsRows):
         loaded = load_rows(self.data, limit=self.limit)
         warn(loaded.warnings)
         rows = labelled_rows(loaded.rows)
-        if missing := len(loaded.rows) - len(rows):
+        missing = len(loaded.rows) - len(rows)
+        if missing:
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
         shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))

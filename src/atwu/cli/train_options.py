@@ -120,7 +120,9 @@ def finetune_options() -> list[CliOption]:
 def _component_help(option: ComponentOption) -> str:
     """Return the help of a component's option as sentences; a symbol before a colon keeps its case."""
     text = option.help if option.help.partition(" ")[0].endswith(":") else option.help[:1].upper() + option.help[1:]
-    return f"{text}. Default: the method's." if option.number or option.default is None else f"{text}."
+    if option.number or option.default is None:
+        return f"{text}. Default: the method's."
+    return f"{text}."
 
 
 def _as_chosen(option: CliOption) -> CliOption:

@@ -43,7 +43,9 @@ class FinetunedTarget:
             )
 
     def __str__(self) -> str:
-        return f"{self.model}, fine-tuned on the benchmark" if self.model else f"trained from scratch ({self.shape})"
+        if self.model:
+            return f"{self.model}, fine-tuned on the benchmark"
+        return f"trained from scratch ({self.shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class BenchmarkSetting:
 
     def __post_init__(self) -> None:
         low, high = self.learning_rates
-        if outside := [rate for rate in self.first_rates if not low <= rate <= high]:
+        outside = [rate for rate in self.first_rates if not low <= rate <= high]
+        if outside:
             raise ValueError(
                 f"first_rates of a setting must be within its learning_rates, {low:g} to {high:g}; got "
                 f"{', '.join(f'{rate:g}' for rate in outside)}."
@@ -142,7 +145,8 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
     base = find_setting(str(values["like"])) if "like" in values else None
     given: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is None:
-        if missing := [name for name in ("name", "benchmark", "target") if name not in given]:
+        missing = [name for name in ("name", "benchmark", "target") if name not in given]
+        if missing:
             raise ValueError(
                 f"a setting needs {', '.join(missing)}, or `like: SETTING` to start from one of "
                 f"{', '.join(BENCHMARK_SETTINGS)}."

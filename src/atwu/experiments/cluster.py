@@ -167,7 +167,8 @@ def run_remotely(
         The value or the error (Ray would wrap one that is raised), and the files written unless the task failed.
     """
     try:
-        if (here := versions()) != wanted:
+        here = versions()
+        if here != wanted:
             differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
             raise WorkerError(f"{platform.node()} has {', '.join(differ)}; install the same versions on every node.")
         for needed, files in zip(paths, carried, strict=True):
@@ -217,4 +218,6 @@ def write_files(files: Files, path: Path) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file())

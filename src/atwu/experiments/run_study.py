@@ -137,7 +137,8 @@ class PlanExecution:
                 failure.unlink()  # unlearning is finished, the evaluation failed
             elif failure.is_file():
                 shutil.rmtree(run.folder)
-            if wrong := _damage(run):
+            wrong = _damage(run)
+            if wrong:
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
@@ -208,7 +209,9 @@ class PlanExecution:
 
 def _damage(run: ExperimentRun) -> str | None:
     """What is wrong with the files of a run; None also for one that was killed before its manifest was written."""
-    return damage(run.folder, weights=False) if (run.folder / MANIFEST_NAME).is_file() else None
+    if (run.folder / MANIFEST_NAME).is_file():
+        return damage(run.folder, weights=False)
+    return None
 
 
 def _record_failure(run: ExperimentRun, error: Exception) -> None:

@@ -80,7 +80,8 @@ class Study:
         """Return the study with every variant under one configuration, or under each of several."""
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
-        if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:
+        own = [variant.label for variant in self.variants if configurations and "configuration" in variant.options]
+        if own:
             raise ValueError(
                 f"variant {own[0]!r} sets its own configuration; leave out --configuration, or remove it from the variant."
             )

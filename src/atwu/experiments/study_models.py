@@ -134,7 +134,9 @@ def _train(
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
+    if isinstance(setting.target, FinetunedTarget):
+        return setting.train_retain_only
+    return setting.retain_only is not None
 
 
 def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:

@@ -137,7 +137,8 @@ def plan(
     """Plan every run, or the variants `only`, and check its options, before any work starts."""
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
-    if unknown := [label for label in only if label not in there]:
+    unknown = [label for label in only if label not in there]
+    if unknown:
         raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(there)}.")
     if presets is not None and not study.presets:
         raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
@@ -202,9 +203,11 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
     row = METHODS.get(method)
-    if (own := find_preset(preset_setting, method)) or row is None or row.values_from is None:
+    own = find_preset(preset_setting, method)
+    if own or row is None or row.values_from is None:
         return own
-    if (found := find_preset(preset_setting, row.values_from)) is None:
+    found = find_preset(preset_setting, row.values_from)
+    if found is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
     options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
@@ -286,7 +289,8 @@ def plan_study(
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
         chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
-        if missing := [file for file in paraphrases if not Path(file).is_file()]:
+        missing = [file for file in paraphrases if not Path(file).is_file()]
+        if missing:
             raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu rows paraphrases wrote.")
         if paraphrases:  # with one question per row, the setting does not ask for paraphrases
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}

@@ -173,14 +173,14 @@ def plan_tuning(
             "trials; rename one of them."
         )
     if written is not None:
-        if own := [
-            (variant.label, name) for variant in written.variants for name in options if name in variant.options
-        ]:
+        own = [(variant.label, name) for variant in written.variants for name in options if name in variant.options]
+        if own:
             raise ValueError(
                 "{0!r} sets {1} itself; leave out --set {1}, or remove {1} from the variant.".format(*own[0])
             )
         variants = [replace(variant, options={**options, **variant.options}) for variant in written.variants]
-        if tied := [variant.label for variant in variants if variant.scorer_from or variant.start]:
+        tied = [variant.label for variant in variants if variant.scorer_from or variant.start]
+        if tied:
             raise ValueError(
                 f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
@@ -267,7 +267,8 @@ def tune_methods(
         contexts[name] = RunContext(models, setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
-        if reason := check_search(tuning.search(variant, setting), contexts[setting.name].models):
+        reason = check_search(tuning.search(variant, setting), contexts[setting.name].models)
+        if reason:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {reason}")
             left_out[variant.label] = reason

@@ -106,7 +106,9 @@ class Source:
         if files.key() is None:
             known = self.record.get("data", {}).get(name)
             recorded = known is not None and known["source"] is not None
-            return RowsUsed(known["source"], known["rows"], known["fingerprint"]) if recorded else None
+            if recorded:
+                return RowsUsed(known["source"], known["rows"], known["fingerprint"])
+            return None
         request = files.request()
         if name == FORGET:
             return replace(request.forget, source=files.forget_source(request.forget.source))
@@ -122,7 +124,9 @@ class Source:
             trust_remote_code=given.trust_remote_code,
             revision=base_revision(name, given.revision, given.base),
         ).to(device)
-        return model if stored_bits(base) is not None else quantize_model(model, bits)
+        if stored_bits(base) is not None:
+            return model
+        return quantize_model(model, bits)
 
 
 def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:

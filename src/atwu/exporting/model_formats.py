@@ -99,7 +99,8 @@ def write_export(
     if form == "adapter":
         shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
         settings = read_object(source.path / ADAPTER_CONFIG)
-        if (base := source.loading.base) is not None:  # it replaces the one that the adapters name
+        base = source.loading.base
+        if base is not None:  # it replaces the one that the adapters name
             settings["base_model_name_or_path"] = str(Path(base).absolute()) if Path(base).is_dir() else base
         write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None

@@ -84,10 +84,12 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             axes.set_visible(False)
         for axes, panel in zip(across, line, strict=False):
             for row, label in enumerate(labels):
-                if after := cells.get((label, panel.after)):
+                after = cells.get((label, panel.after))
+                if after:
                     _row(axes, row, styles[label], before_value(records.of(label), panel), after)
             for role in REFERENCE_MODELS:
-                if cell := cells.get((role, panel.before)):
+                cell = cells.get((role, panel.before))
+                if cell:
                     axes.axvline(cell.value, color=INK, **look, linestyle=REFERENCE_DASHES[role])
             top = 100 if panel.before == "J_P" else 1
             ticks = [0, top / 2, top]
@@ -110,7 +112,8 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     for run in runs:
         metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
-        if kept := [before for before, after in pairs if before is not None and after is not None]:
+        kept = [before for before, after in pairs if before is not None and after is not None]
+        if kept:
             means.append(fmean(kept))
     return fmean(means) if means else None
 

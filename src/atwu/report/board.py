@@ -133,7 +133,8 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
         "budget": records.study.get("budget"),
     }
     facts = {key: public_text(str(value)) for key, value in stated.items() if value}
-    if command := records.study.get("command"):
+    command = records.study.get("command")
+    if command:
         facts["command"] = public_command(command)
     if (file := path / FACTS_NAME).is_file():
         written = read_yaml(file)

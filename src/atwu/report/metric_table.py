@@ -97,7 +97,9 @@ _HEADS: dict[MetricKey, str] = {
 
 def metric_label(key: MetricKey) -> str:
     split, metric = key
-    return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
+    if split == OVERALL:
+        return short_name(metric, split)
+    return f"{split} {short_name(metric, split)}"
 
 
 def is_attack(key: MetricKey) -> bool:
@@ -110,7 +112,9 @@ def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
     """Return a model's value of a metric; None if there is no number."""
     split, metric = key
     cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
-    return None if cell is None or cell.value is None or math.isnan(cell.value) else cell
+    if cell is None or cell.value is None or math.isnan(cell.value):
+        return None
+    return cell
 
 
 DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"
@@ -252,7 +256,8 @@ class Table:
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         said += [", ".join(shown).capitalize()] if shown else []
         for word, meaning in MEANING.items():
-            if labels := [label for label, told in self.out.items() if told == word]:
+            labels = [label for label, told in self.out.items() if told == word]
+            if labels:
                 said.append(f"Not ranked, because {word} ({meaning}): {', '.join(labels)}")
         return said
 

@@ -251,7 +251,9 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     def seconds(run: RunRecord) -> float | None:
         """Without those of the trace, which only methods with token weights have."""
         whole = (run.run or {}).get("train_seconds")
-        return None if whole is None else whole - (0.0 if run.trace is None else run.trace.seconds)
+        if whole is None:
+            return None
+        return whole - (0.0 if run.trace is None else run.trace.seconds)
 
     spent = {
         "training time": [seconds(run) for run in records.runs],
@@ -286,7 +288,9 @@ def cost_table(records: Records) -> dict[str, Any] | None:
 def format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:

@@ -75,7 +75,9 @@ class Records:
     def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
         """First minus second, every metric, over their common seeds; either may be a reference. ValueError for other rows."""
         mine, other = self.paired(first, second)
-        return seed_differences(mine, other, list(self.references.values())) if mine else {}
+        if mine:
+            return seed_differences(mine, other, list(self.references.values()))
+        return {}
 
     def difference(self, first: str, second: str, key: MetricKey) -> Estimate | None:
         """One metric of `differences`; None without common seeds, or if the rows differ."""
