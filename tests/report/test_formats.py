@@ -13,10 +13,19 @@ import pytest
 from rich.console import Console
 
 from atwu.evaluation.result import MetricValue
-from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, escaped, tex, to_csv, to_json, to_latex, to_markdown
 from atwu.report.read_records import read_records
 from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_table
-from atwu.report.terminal_tables import headline_table
+from atwu.report.table_writers import (
+    REPORT_SCHEMA,
+    WRITERS,
+    escaped,
+    headline_table,
+    tex,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
 
 BUDGET = "20 trials per method, learning rate and forget weight searched"
 

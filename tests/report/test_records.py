@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from atwu._manifest import write_manifest
-from atwu.report.export_formats import to_latex, to_markdown
 from atwu.report.read_records import read_records
 from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
+from atwu.report.table_writers import to_latex, to_markdown
 from tests.commands import run_here
 from tests.damage import damage
 from tests.report.conftest import Page, write_study

@@ -144,7 +144,7 @@ class EvaluateCommand(NamesRows):
         from atwu.evaluation.evaluate import Evaluation
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_noun_finder, check_system_prompt
-        from atwu.report.terminal_tables import panel_table
+        from atwu.report.table_writers import panel_table
 
         model = self._checked()
         named_by = {setting.flag or setting.name: setting.name for setting in all_settings()}

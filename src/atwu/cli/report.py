@@ -47,7 +47,7 @@ class CompareCommand:
         from atwu.report.metric_table import LEADING_METRICS, PANEL, table_of
         from atwu.report.read_records import read_records
         from atwu.report.report_records import EVAL_NAME, models_by_warning
-        from atwu.report.terminal_tables import differences_table, panel_table
+        from atwu.report.table_writers import differences_table, panel_table
 
         studies = {}
         if all(path.is_dir() for path in self.results):
@@ -212,7 +212,7 @@ class ReportCommand:
             for form in forms:
                 say(self._text(records, form).rstrip("\n"))
         elif self.figures is None:
-            from atwu.report.terminal_tables import headline_table
+            from atwu.report.table_writers import headline_table
 
             terminal().print(headline_table(records))
         if self.figures is not None:
@@ -240,7 +240,7 @@ class ReportCommand:
             from atwu.report.report_page import render_report_page
 
             return render_report_page(records, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
-        from atwu.report.export_formats import WRITERS
+        from atwu.report.table_writers import WRITERS
 
         return WRITERS[form](records)
 
@@ -280,7 +280,7 @@ class JudgeAgreementCommand:
         from atwu.judge.agreement import agreement, load_cases
         from atwu.judge.open_judge import open_judge
         from atwu.judge.prompted import PromptedJudge
-        from atwu.report.terminal_tables import agreement_table
+        from atwu.report.table_writers import agreement_table
 
         self.result.check()
         split = self.split or ("test" if self.data is None else None)

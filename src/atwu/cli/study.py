@@ -15,7 +15,7 @@ from atwu._file_reading import printable
 from atwu._files import write_text
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
-from atwu.cli.train_options import unlearn_options
+from atwu.cli.train import unlearn_options
 from atwu.errors import UsageError
 from atwu.judge.open_judge import JudgeOptions
 
@@ -94,7 +94,7 @@ class StudyRunCommand:
         from atwu.experiments.cluster import open_executor
         from atwu.experiments.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
         from atwu.experiments.study_plan import plan_study
-        from atwu.report.terminal_tables import headline_table, print_probe
+        from atwu.report.table_writers import headline_table, print_probe
         from atwu.training.model_card import public_command
 
         planned = plan_study(
@@ -409,7 +409,7 @@ class DemoCommand:
 
         from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo
         from atwu.report.heatmap import render_html, render_terminal
-        from atwu.report.terminal_tables import models_terminal_table
+        from atwu.report.table_writers import models_terminal_table
 
         start = time.perf_counter()
         console = terminal()

@@ -172,7 +172,7 @@ class ProbeCommand(ReadsRows):
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.modeling.open_model import open_model
-        from atwu.report.terminal_tables import print_probe
+        from atwu.report.table_writers import print_probe
 
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)

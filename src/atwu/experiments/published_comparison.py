@@ -26,6 +26,7 @@ from atwu.evaluation.registry import value_range
 from atwu.evaluation.result import ARROWS, MetricValue, format_interval, format_number
 from atwu.report.metric_table import MISSING_CELL, MetricKey, cell_of
 from atwu.report.report_records import Records
+from atwu.report.table_writers import titled_table
 
 PUBLISHED_FOLDER = Path(__file__).with_name("published")
 _DEGRADED = "(!)"
@@ -242,16 +243,15 @@ def not_compared(records: Records, published: PublishedTable) -> str:
 
 def ordering_table(metric: str, found: Orderings) -> Table:
     """Table of published orderings and whether they hold here, pair by pair."""
-    table = Table(title=Text(f"{metric}: {found.reading}"), title_justify="left", pad_edge=False)
-    for column in ("published order", "published difference", "our difference", "verdict"):
-        table.add_column(column, justify="right" if "difference" in column else "left")
+    title = f"{metric}: {found.reading}"
+    table = titled_table(title, ["published order", "verdict"], ["published difference", "our difference"])
     for pair in found.pairs:
         value, low, high = pair.ours or (math.nan, math.nan, math.nan)
-        ours = MISSING_CELL if value != value else f"{value:+.3g}"
+        ours = MISSING_CELL if math.isnan(value) else f"{value:+.3g}"
         table.add_row(
             f"{pair.better} better than {pair.worse}",
-            f"{pair.published:+.3g}",
-            ours if low != low else f"{ours} [{low:+.3g}, {high:+.3g}]",
             Text(pair.outcome, "dim" if "noise" in pair.outcome or pair.outcome == "open" else "bold"),
+            f"{pair.published:+.3g}",
+            ours if math.isnan(low) else f"{ours} [{low:+.3g}, {high:+.3g}]",
         )
     return table

@@ -321,8 +321,8 @@ def run_study(
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
     """Write table, data and page of a study; without matplotlib only a message instead of the page."""
-    from atwu.report.export_formats import WRITERS
     from atwu.report.report_page import render_report_page
+    from atwu.report.table_writers import WRITERS
 
     written = [folder / name for name in ("table.md", "results.csv", "results.json")]
     for path in written:

@@ -255,11 +255,18 @@ class Table:
             said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         said += [", ".join(shown).capitalize()] if shown else []
-        for word, meaning in MEANING.items():
-            labels = [label for label, told in self.out.items() if told == word]
-            if labels:
-                said.append(f"Not ranked, because {word} ({meaning}): {', '.join(labels)}")
-        return said
+        return said + self.not_ranked()
+
+    def not_ranked(self) -> list[str]:
+        """Return why models are not ranked, one sentence per reason, without full stops."""
+        labels: dict[str, list[str]] = {}
+        for label, word in self.out.items():
+            labels.setdefault(word, []).append(label)
+        return [
+            f"Not ranked, because {word} ({meaning}): {', '.join(labels[word])}"
+            for word, meaning in MEANING.items()
+            if word in labels
+        ]
 
 
 def seeds_of(result: EvalResult) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.metric_table import MEANING, MetricKey, format_range, metric_label, seeds_of
+from atwu.report.metric_table import MetricKey, format_range, metric_label, seeds_of
 from atwu.report.report_records import NO_BUDGET, Records, format_left_out, leading_metric, left_out
 from atwu.training.model_card import public_command, public_record
 
@@ -48,10 +48,7 @@ def summary(records: Records) -> list[str]:
     places = ranking(records, key)
     for label, told in places.told[places.place.isna() & (places.told != "")].items():
         notes.append(f"{label} is not ranked: it has {metric_label(key)} for {told}.")
-    for word, meaning in MEANING.items():
-        unusable = [label for label, status in records.table.out.items() if status == word]
-        if unusable:
-            notes.append(f"Not ranked, since {word}: {', '.join(unusable)} ({meaning}).")
+    notes += [f"{sentence}." for sentence in records.table.not_ranked()]
     frame = records.table.frame
     degraded = list(frame.label[frame.lost != ""].unique())
     if degraded:
