@@ -1,4 +1,8 @@
-"""Cache of computed tensors on disk: safetensors files, named by a hash of their inputs and verified when read."""
+"""What identifies a run or a computed value, and the cache of computed tensors on disk.
+
+Checkpoints and requests are resumed, finished runs of studies and trials of searches are skipped, and cached values are
+read only if their key is the same. Names of files come from its hash; a cached file is verified when it is read.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Handling of Ctrl-C, SIGTERM and SIGHUP: one line is printed and the exit code is 128 + signal.
+"""The running command: how it was started, and how Ctrl-C, SIGTERM and SIGHUP end it.
 
-This is the only module that sets signal handlers. An interrupted command ends at once, as if killed. All files are
-written atomically, so there is nothing to clean up, and no library can swallow an exception. Code that must finish
-first (a training step, a paid API call) defers the signal; a second signal ends the process immediately.
+A signal prints one line, and the exit code is 128 + signal. This is the only module that sets signal handlers. An
+interrupted command ends at once, as if killed. All files are written atomically, so there is nothing to clean up, and
+no library can swallow an exception. Code that must finish first (a training step, a paid API call) defers the signal; a
+second signal ends the process immediately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`atwu study` runs, lists and compares studies; `atwu tune` finds the options of methods for them."""
+"""Experiments: `atwu study` runs, lists and compares studies, `atwu tune` finds the options of methods for them, and
+`atwu demo` shows three methods on a small model.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +51,16 @@ class StudyListCommand:
 
 
 @dataclass(kw_only=True)
+class RayOptions:
+    """Where runs and trials are done, if not on this machine."""
+
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
+    gpus_per_run: float | None = cli_option(
+        "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
+    )
+
+
+@dataclass(kw_only=True)
 class StudyRunCommand:
     """Run a study. Finished runs are skipped; run the same command again to continue after an interruption.
 
@@ -78,10 +90,7 @@ class StudyRunCommand:
         "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
     )
     devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
-    gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
-    )
+    ray: RayOptions = cli_option("")
     plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
         "Folder of preset files METHOD.yaml, as written by `atwu tune`. Default: those of the setting.", None
@@ -107,8 +116,9 @@ class StudyRunCommand:
         executor = open_executor(
             self.processes,
             folder=planned.folder,
-            threads=1,
-            **values_of(self, "devices", "cluster", "gpus_per_run"),
+            threads=1,  # so that a result does not depend on the number of cores
+            devices=self.devices,
+            **vars(self.ray),
             say=say,
         )
         judging = shared_judge(self.judging, executor.slots)
@@ -189,6 +199,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
 
     from atwu.experiments.benchmark_settings import FinetunedTarget
     from atwu.experiments.experiment_run import format_options
+    from atwu.report.metric_table import format_duration
 
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
@@ -213,7 +224,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     whole = -(-remaining // max(1, processes)) * seconds
     console.print(
         f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
-        f"about {_duration(whole)}"
+        f"about {format_duration(whole)}"
     )
     if any(finished.get(run.name) for run in planned.runs):
         console.print(
@@ -221,15 +232,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
         )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
-        console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        console.print(f"plus the models of {setting.name}, if not cached: {format_duration(setting.target_seconds)}")
 
 
 @dataclass(kw_only=True)
@@ -273,10 +276,7 @@ class TuneCommand:
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
-    gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each trial. Default: 1 if the cluster has GPUs.", None, least=0
-    )
+    ray: RayOptions = cli_option("")
     output: Path | None = cli_option(
         "Output folder. Default: runs/tune-SETTING for the setting of the presets.", None, alias=("-o",)
     )
@@ -298,9 +298,7 @@ class TuneCommand:
         kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
-        with open_executor(
-            self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
-        ) as executor:
+        with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
         found = done.searches
         console = terminal()

@@ -1,4 +1,9 @@
-"""`atwu unlearn`, `atwu finetune` and `atwu plan`: train a model, and estimate the memory that it takes."""
+"""`atwu unlearn`, `atwu finetune` and `atwu plan`: train a model, and estimate the memory that it takes.
+
+Their options are those of this package, of method components, and of transformers' `TrainingArguments`. The few of
+transformers that people set have flags; the rest come as one JSON text, checked by `TrainingArguments` itself. Its
+import takes seconds, so a typo in a flag is found without it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
-"""Compare a study with published results: numbers of the same columns, and which pairwise orderings of methods agree.
+"""Result tables of the ATWU paper and of benchmarks, and how a study compares with one of them.
 
-An ordering is a pair of labels whose published numbers differ; agreement over all labels is Kendall's tau-b.
+The tables are CSV files in `published/`, one row per method or variant. ES and ROUGE-L are fractions; J, FQ, RD, UQ,
+MMLU and win rates are percentages, as in our own results. The paper's final runs use one seed. Tables of benchmarks
+name their source. An empty cell means that no number was published. Compared are numbers of the same columns, and
+pairwise orderings of methods: an ordering is a pair of labels whose published numbers differ; agreement over all labels
+is Kendall's tau-b.
 """
 
 from __future__ import annotations

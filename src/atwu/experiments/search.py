@@ -1,4 +1,9 @@
-"""A hyperparameter search for one method: its objective, options, space, first points, trials and result."""
+"""A hyperparameter search for one method: its objective, space, first points and result; and one trial of it.
+
+A trial unlearns, computes the metrics of the objective, keeps the numbers and deletes the weights. Runs that destroy
+the model are stopped early and pruned: if the loss is not finite, or the retain loss is worse than that of uniform
+guessing. `run_search.py` runs the trials.
+"""
 
 from __future__ import annotations
 

@@ -280,6 +280,15 @@ def format_range(numbers: Iterable[int]) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
+def format_duration(seconds: float) -> str:
+    """`85.0 s`, `12.5 min` or `3.1 h`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def standing(result: EvalResult, original: EvalResult | None) -> str:
     """Return `destroyed` or `untouched`; an empty text for a ranked model, and if the original model was not evaluated."""
     if original is None:

@@ -19,7 +19,15 @@ from atwu.evaluation.result import row_id
 from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures import all_figures, mask_note
-from atwu.report.metric_table import MEANING, REFERENCE_MODELS, MetricKey, Table, is_attack, metric_label
+from atwu.report.metric_table import (
+    MEANING,
+    REFERENCE_MODELS,
+    MetricKey,
+    Table,
+    format_duration,
+    is_attack,
+    metric_label,
+)
 from atwu.report.page_templates import render_template
 from atwu.report.report_records import Records, RunRecord, headline_metrics, left_out, models_by_warning
 from atwu.report.scored_row import ScoredRow, percent_of_score
@@ -283,14 +291,6 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
     columns = [{"name": str(title)} for title in means]
     return {"name": "cost-table", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
-
-
-def format_duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
