@@ -70,7 +70,7 @@ def cache_folder(given: str | None = None) -> Path:
 
 def writable_folder(folder: Path) -> Path:
     """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only or a file."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     if there.is_dir() and os.access(there, os.W_OK):
         return folder
     warn_uncached(there, os.strerror(errno.EROFS if there.is_dir() else errno.ENOTDIR))
@@ -112,10 +112,11 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     name = short_hash(key)
     path = folder / f"{name}.safetensors"
     if path.is_file():
-        found = _read(path, name)
-        if found is not None:
-            return found
+        cached = _read(path, name)
+        if cached is not None:
+            return cached
         logger.warning("cache file %s is damaged or outdated; computing it again", path)
+    # safetensors refuses views and tensors that share memory.
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,6 +159,8 @@ def tensor_digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
 
     digest = hashlib.blake2b(before, digest_size=16)
     for name, tensor in sorted(tensors.items()):
+        # Equal bytes of another dtype or shape are other tensors.
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        # As bytes, since NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 def write_manifest(folder: Path) -> None:
     """Write the manifest of a folder and sync the folder to disk."""
+    # A kill during hashing must not leave a manifest that vouches for files changed since.
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     files: dict[str, str] = {}
     for path in sorted(folder.rglob("*")):

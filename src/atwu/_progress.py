@@ -64,6 +64,7 @@ class Lines(tqdm):  # type: ignore[misc]
     def __init__(self, rows: Iterable[Any] | None = None, *, shown: bool = True, estimate: bool = True, **options: Any):
         self._shown = shown
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
+        # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
         left = ", about {remaining} left" if estimate else ""
         self.bar_format = count + ", {elapsed} elapsed" + left + "{postfix}"

@@ -49,9 +49,9 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
         What stands for each word, and the text of N or None.
     """
     prefix, *words = form.split(":")
-    given, *parts = name.split(":", len(words) + 1)
+    first, *parts = name.split(":", len(words) + 1)
     fits = all(part in allowed.get(word, (part,)) for part, word in zip(parts, words, strict=False))
-    if given != prefix or len(parts) < len(words) or not fits:
+    if first != prefix or len(parts) < len(words) or not fits:
         choices = "".join(f"; {word} is one of {', '.join(allowed[word])}" for word in words if word in allowed)
         raise ValueError(f"{name!r} is not {form}[:N]{choices}.")
     return [*parts, None][: len(words) + 1]
@@ -78,13 +78,13 @@ def rows_to_measure(rows: Examples) -> Examples:
     return evenly_spaced(rows, MOST_ROWS)
 
 
-def whole_number(name: str, what: str, given: str | None) -> int | None:
+def whole_number(name: str, what: str, number: str | None) -> int | None:
     """Parse a count in the name of a source or benchmark, if there is one."""
-    if given is None:
+    if number is None:
         return None
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
-    return int(given)
+    if not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {number!r}.")
+    return int(number)
 
 
 def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
@@ -97,6 +97,7 @@ def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
     rest = text.strip()
     while len(rest) > size:
         window = rest[: size + 1]
+        # From the middle on, so that no piece is much shorter than the others.
         places = ((window.rfind(end, size // 2), end) for end in _ENDS)
         cut = next((place + len(end.rstrip()) for place, end in places if place > 0), size)
         pieces.append(rest[:cut].rstrip())

@@ -48,9 +48,9 @@ class BenchmarkEntry:
         """Say where the data are, or why they are not at hand."""
         if self.published is None:
             return "in the package"
-        found = local_folder(self.published)
-        if found:
-            return f"in {found}"
+        folder = local_folder(self.published)
+        if folder:
+            return f"in {folder}"
         if os.environ.get(DATA_VARIABLE):
             return f"not in {DATA_VARIABLE}"
         if not any(table.on_hub for table in self.published.tables.values()):

@@ -114,6 +114,7 @@ class Tables:
         """Return the file of a table, .json if it exists, else .jsonl; None on the Hub."""
         if self.folder is None:
             return None
+        # Data sets are published in both forms: .json holds one list, .jsonl one row a line.
         listed = self.folder / f"{name}.json"
         return listed if listed.is_file() else self.folder / f"{name}.jsonl"
 
@@ -132,7 +133,10 @@ class Tables:
             )
         if not path.is_file():
             rows = data.tables[name].rows
-            hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})" if on_hub else ""
+            if on_hub:
+                hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})"
+            else:
+                hub = ""
             raise FileNotFoundError(
                 f"{path} does not exist; put the {'' if rows is None else f'{rows} '}rows of {name} there{hub}."
             )
@@ -144,11 +148,11 @@ class Tables:
             return f"download the file again from {self.published.hub}"
         return "get the file of the same split again"
 
-    def _check_rows(self, name: str, found: int) -> None:
+    def _check_rows(self, name: str, count: int) -> None:
         rows = self.expected_rows(name)
-        if self.published.exact and rows not in (None, found):
+        if self.published.exact and rows not in (None, count):
             hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
-            raise ValueError(f"{self._path(name) or hub}: found {found} rows, expected {rows}; {self._advice(name)}.")
+            raise ValueError(f"{self._path(name) or hub}: found {count} rows, expected {rows}; {self._advice(name)}.")
 
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
         expected, advice = self.published.tables[name], self._advice(name)
@@ -160,11 +164,14 @@ class Tables:
                     f"in {', '.join(missing)}); {advice}."
                 )
             for column, length in expected.lists.items():
-                given = columns[column]
-                if not isinstance(given, list) or len(given) != length:
-                    found = f"{len(given)} entries" if isinstance(given, list) else repr(given)[:60]
+                entries = columns[column]
+                if not isinstance(entries, list) or len(entries) != length:
+                    if isinstance(entries, list):
+                        shown = f"{len(entries)} entries"
+                    else:
+                        shown = repr(entries)[:60]
                     raise ValueError(
-                        f"{where}, column {column!r}: found {found}, expected a list of {length}; {advice}."
+                        f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}."
                     )
 
 
@@ -183,14 +190,14 @@ def open_tables(published: DataSet) -> Tables:
 def local_folder(published: DataSet) -> Path | None:
     """Return the folder in ATWU_DATA that has a table of a data set; None without one, or if ATWU_DATA is not set."""
     for folder in _places(published):
-        if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*")):
+        if any(file.is_file() for name in published.tables for file in folder.glob(f"{name}.json*")):
             return folder
     return None
 
 
 def _places(published: DataSet) -> list[Path]:
-    given = os.environ.get(DATA_VARIABLE)
-    if not given:
+    named = os.environ.get(DATA_VARIABLE)
+    if not named:
         return []
-    root = Path(given).expanduser()
+    root = Path(named).expanduser()
     return [folder / published.part for folder in (root / published.name.lower(), root)]

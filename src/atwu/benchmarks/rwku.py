@@ -177,7 +177,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
             (parse_probe(kind, record), record[1]["type"], record[1].get("neighbor")) for record in tables.table(table)
         ]
         known.update(probe.row.subject for probe, *_ in every)
-        chosen = [each for each in every if each[0].row.subject in wanted]
+        chosen = [entry for entry in every if entry[0].row.subject in wanted]
         distinct = [probe for probe, *_ in dict.fromkeys(chosen)]
         kept = evenly_spaced(distinct, caps.get(kind))
         duplicates[kind] = len(chosen) - len(distinct)
@@ -283,8 +283,8 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
     if not subjects:
         return set()
     names = KINDS[kind] if kind == "passages" or kind in PAIRS else KINDS["probes"]
-    found = (row for name in names for row, _ in _read(name, tables))
-    return {(row.messages, row.answer) for row in found if row.subject in subjects}
+    rows = (row for name in names for row, _ in _read(name, tables))
+    return {(row.messages, row.answer) for row in rows if row.subject in subjects}
 
 
 def rwku_benchmark(name: str) -> Benchmark:

@@ -225,6 +225,7 @@ def _print_table(
     body = [list(row) for row in rows]
     kept = len(head)
     widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
+    # A table that is broken within words is harder to read than one without its sources.
     while kept > len(head) - optional and sum(widths[:kept]) > console.width:
         kept -= 1
     console.print(title, style="italic")

@@ -71,7 +71,10 @@ class CompareCommand:
             )
         heads = {head.key: head for results in shown.values() for head in table_of(results).heads}
         main = [line for line in (LEADING_METRICS if several else PANEL) if line in heads] or list(heads)
-        lines = _lines(self.metrics, list(heads)) if self.metrics else main[:1] if several else main
+        if self.metrics:
+            lines = _lines(self.metrics, list(heads))
+        else:
+            lines = main[:1] if several else main
         results = next(iter(shown.values()))
         if self.baseline is None:
             terminal().print(panel_table(results, keys=None if self.everything else lines))
@@ -93,8 +96,10 @@ class CompareCommand:
             terminal().print(differences_table(differences, to=self.baseline, heads=chosen))
         if several:
             return
-        given = {result.fingerprint for result in results.values()}
-        lacking = {role for result in results.values() for role, name in result.references.items() if name not in given}
+        fingerprints = {result.fingerprint for result in results.values()}
+        lacking = {
+            role for result in results.values() for role, name in result.references.items() if name not in fingerprints
+        }
         if self.baseline is not None and lacking:
             note(
                 f"Differences of metrics relative to a reference model need its result: add {', '.join(sorted(lacking))} "
@@ -121,12 +126,12 @@ def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
     lines = []
     for text in map(str.strip, texts.split(",")):
         split, _, metric = text.rpartition(":")
-        found = [line for line in known if line[1] == metric and split in ("", line[0])]
-        if not found:
+        fitting = [line for line in known if line[1] == metric and split in ("", line[0])]
+        if not fitting:
             names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
             hint = did_you_mean(text, names, " --all shows every metric.", shown=str)
             raise ValueError(f"no result has a value for {text!r}.{hint}")
-        lines.append(found[0])
+        lines.append(fitting[0])
     return lines
 
 
@@ -304,17 +309,18 @@ class JudgeAgreementCommand:
                     say(f"{name}: {estimate(claims) if estimate else 'judged offline at no cost'}")
             return
         verdicts = first.judge(claims)
-        expected = (
-            [case.label for case in loaded] if second is None else [each.correct for each in second.judge(claims)]
-        )
+        if second is None:
+            expected = [case.label for case in loaded]
+        else:
+            expected = [each.correct for each in second.judge(claims)]
         judged = [verdict.correct for verdict in verdicts]
-        found = agreement(expected, judged, kinds=[case.kind for case in loaded])
+        agreed = agreement(expected, judged, kinds=[case.kind for case in loaded])
         identities = {"judge": dict(first.identity), "against": "labels" if second is None else dict(second.identity)}
         if self.result.output is not None:
             write_json(
-                self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(found), "versions": versions()}
+                self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(agreed), "versions": versions()}
             )
-        terminal().print(agreement_table(found, title=f"{judge} against {against or 'labels'}"))
+        terminal().print(agreement_table(agreed, title=f"{judge} against {against or 'labels'}"))
         wrong = [
             (case.claim, verdict)
             for case, verdict, label in zip(loaded, verdicts, expected, strict=True)

@@ -128,7 +128,7 @@ class StudyRunCommand:
         if self.plan:
             return
         with executor:
-            found = run_study(
+            result = run_study(
                 planned,
                 executor,
                 judging=judging,
@@ -136,17 +136,17 @@ class StudyRunCommand:
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
                 say=say,
             )
-        for name, error in found.failed.items():
+        for name, error in result.failed.items():
             stand_out(f"{name} failed and is not in the table: {error}")
-        if found.records is None:
+        if result.records is None:
             raise SystemExit(1)
-        console.print(headline_table(found.records))
+        console.print(headline_table(result.records))
         probed = read_probe(planned.folder)
         if probed:
             print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
-        for path in found.written:
+        for path in result.written:
             say(f"wrote {path}")
-        if found.failed:
+        if result.failed:
             raise SystemExit(1)
 
 
@@ -182,8 +182,8 @@ class StudyCompareCommand:
             raise ValueError(f"{self.folder} names no published table; give one with --table: {allowed}.")
         published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
-        for metric, found in compare_orderings(records, published).items():
-            console.print(ordering_table(metric, found))
+        for metric, compared in compare_orderings(records, published).items():
+            console.print(ordering_table(metric, compared))
         missing = not_compared(records, published)
         if missing:
             say(f"not compared: {missing}")
@@ -300,10 +300,10 @@ class TuneCommand:
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
-        found = done.searches
+        searches = done.searches
         console = terminal()
-        if len(found) == 1:
-            for result in next(iter(found.values())):
+        if len(searches) == 1:
+            for result in next(iter(searches.values())):
                 console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
                 points = list(result.search.space or {})
                 heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
@@ -315,19 +315,19 @@ class TuneCommand:
                     table.add_row(number, value, *point, f"{trial.seconds:.1f}")
                 console.print(table)
                 console.print()
-        if found:
-            last = next(iter(found.values()))[-1].search
+        if searches:
+            last = next(iter(searches.values()))[-1].search
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
-            console.print(best_table(found))
+            console.print(best_table(searches))
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
                 again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
-            elif words := use_of_presets(found, folder, done.models):
+            elif words := use_of_presets(searches, folder, done.models):
                 say(words)
         for name, reason in {**done.left_out, **done.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")
-        if done.failed or not found:
+        if done.failed or not searches:
             raise SystemExit(1)
 
 
@@ -348,17 +348,17 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
+def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
     """Table of the best trial of every method, with its budget."""
     from atwu.experiments.experiment_run import format_options
     from atwu.experiments.search import OBJECTIVES
 
-    objective = str(next(iter(found.values()))[-1].search.objective)
+    objective = str(next(iter(searches.values()))[-1].search.objective)
     numbers = (objective, *OBJECTIVES[objective].names)
     table = plain_table("method", *numbers, "settings", "budget", right=numbers)
-    for name, results in found.items():
+    for name, results in searches.items():
         best = results[-1].best
-        budget = "; then ".join(each.budget for each in results)
+        budget = "; then ".join(result.budget for result in results)
         if best is None:
             table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
             continue
@@ -369,19 +369,19 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
     return table
 
 
-def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
+def use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
     """Return the command that uses the presets; empty if none were written."""
     from atwu.experiments.study_models import needs_preferred_answers
     from atwu.experiments.study_plan import variant_name
 
-    name = next((name for name, results in found.items() if results[-1].best is not None), None)
+    name = next((name for name, results in searches.items() if results[-1].best is not None), None)
     if name is None:
         return ""
-    rows, search = models.benchmark, found[name][-1].search
+    rows, search = models.benchmark, searches[name][-1].search
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+    return f"\npreset{'s' if len(searches) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
 
 
 @dataclass(kw_only=True)
@@ -416,24 +416,24 @@ class DemoCommand:
         def say(line: str) -> None:
             console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
-        made = run_demo(self.size, self.output, seed=self.seed, say=say)
+        demo = run_demo(self.size, self.output, seed=self.seed, say=say)
         page = self.output / "tokens.html"
-        write_text(page, render_html(made.scored, title="Which words are key tokens?"))
+        write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
         console.print()
-        counts = next(iter(made.results.values())).rows
+        counts = next(iter(demo.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
-        console.print(models_terminal_table(made.results, DEMO_COLUMNS))
+        console.print(models_terminal_table(demo.results, DEMO_COLUMNS))
         console.print()
-        render_terminal(made.scored[:3], console)
+        render_terminal(demo.scored[:3], console)
         console.print()
         say("done. Next steps:")
         rows_of = f"people:{self.size}"
         for line in (
-            f"open {page} for the token scores of {len(made.scored)} rows",
-            f"atwu tokens --model {made.folders['atwu']} --data {rows_of}:forget --score scorer",
-            f"atwu evaluate --model {made.folders['atwu']} --forget {rows_of}:forget",
-            f"atwu unlearn --model {made.target} --forget {rows_of}:forget --retain {rows_of}:retain "
+            f"open {page} for the token scores of {len(demo.scored)} rows",
+            f"atwu tokens --model {demo.folders['atwu']} --data {rows_of}:forget --score scorer",
+            f"atwu evaluate --model {demo.folders['atwu']} --forget {rows_of}:forget",
+            f"atwu unlearn --model {demo.target} --forget {rows_of}:forget --retain {rows_of}:retain "
             f"--method satimp --learning-rate {LEARNING_RATE:g} --output mine",
             "your own rows: a JSONL file with question and answer, see docs/data.md",
         ):

@@ -135,8 +135,8 @@ class TokensCommand(ReadsRows):
         warn(loaded.warnings)
         model, tokenizer = open_model(self.model, self.loading, device=self.device)
         generator = TransformersGenerator(model, tokenizer)
-        read = ModelReader(generator, system=self.system, max_length=self.max_length)
-        for row in mark_facts(loaded.rows, read):
+        reader = ModelReader(generator, system=self.system, max_length=self.max_length)
+        for row in mark_facts(loaded.rows, reader):
             terminal().print(in_brackets(row), markup=False, highlight=False)
 
 

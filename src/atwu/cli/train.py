@@ -134,7 +134,10 @@ def finetune_options() -> list[CliOption]:
 
 def _component_help(option: ComponentOption) -> str:
     """Return the help of a component's option as sentences; a symbol before a colon keeps its case."""
-    text = option.help if option.help.partition(" ")[0].endswith(":") else option.help[:1].upper() + option.help[1:]
+    if option.help.partition(" ")[0].endswith(":"):
+        text = option.help
+    else:
+        text = option.help[:1].upper() + option.help[1:]
     if option.number or option.default is None:
         return f"{text}. Default: the method's."
     return f"{text}."

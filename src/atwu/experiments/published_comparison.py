@@ -104,7 +104,7 @@ def published_value(records: Records, metric: str, label: str) -> MetricValue | 
 
 def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orderings]:
     """Compare orderings of methods with the published ones, for metrics with values of two common labels or more."""
-    found: dict[str, Orderings] = {}
+    compared: dict[str, Orderings] = {}
     for metric, (_, direction) in COMPARED_METRICS.items():
         published = {
             label: row[metric] for label, row in table.rows.items() if metric in row and label in records.labels
@@ -112,8 +112,8 @@ def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orde
         cells = {label: published_value(records, metric, label) for label in published}
         ours = {label: cell.value for label, cell in cells.items() if cell is not None and cell.value is not None}
         if len(ours) > 1:
-            found[metric] = orderings(ours, published, partial(_difference, records, metric), direction=direction)
-    return found
+            compared[metric] = orderings(ours, published, partial(_difference, records, metric), direction=direction)
+    return compared
 
 
 def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
@@ -173,9 +173,15 @@ def orderings(
         if gap == 0:
             continue
         better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
-        found = differences(better, worse)
+        difference = differences(better, worse)
         pairs.append(
-            Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
+            Ordering(
+                better,
+                worse,
+                published[better] - published[worse],
+                difference,
+                outcome_of(difference, direction=direction),
+            )
         )
     counts = Counter(pair.outcome for pair in pairs)
     ranks = [ours[label] for label in labels], [published[label] for label in labels]
@@ -215,7 +221,10 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
     metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]
     place = (records.study.get("setting") or {}).get("name", records.title)
     table = Table(title=Text(f"{place} compared with: {published.title}"), title_justify="left", pad_edge=False)
-    floor = ["ES_delta uses values with a floor of one token in both."] if "ES_delta" in metrics else []
+    if "ES_delta" in metrics:
+        floor = ["ES_delta uses values with a floor of one token in both."]
+    else:
+        floor = []
     table.caption = Text(" ".join([*published.notes, *floor, "Published runs use one seed."]))
     table.caption_justify = "left"
     table.add_column("", no_wrap=True)
@@ -229,7 +238,10 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
             theirs = published.rows[label].get(metric)
             mark = " (!)" if (label, metric) in published.degraded else ""
             cell = published_value(records, metric, label)
-            ours = MISSING_CELL if cell is None else f"{format_number(cell.value, cell.digits)} {format_interval(cell)}"
+            if cell is None:
+                ours = MISSING_CELL
+            else:
+                ours = f"{format_number(cell.value, cell.digits)} {format_interval(cell)}"
             cells += [ours.strip(), MISSING_CELL if theirs is None else f"{theirs:g}{mark}"]
         table.add_row(Text(label), *cells)
     return table
@@ -237,7 +249,7 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
 
 def not_compared(records: Records, published: PublishedTable) -> str:
     """Name the labels of a study that its comparison leaves out, and why; empty if there is none."""
-    every = dict.fromkeys([*(each["label"] for each in records.study.get("variants", ())), *records.labels])
+    every = dict.fromkeys([*(variant["label"] for variant in records.study.get("variants", ())), *records.labels])
     reasons = {
         "no published numbers": [label for label in every if label not in published.rows],
         "no result": [label for label in every if label in published.rows and label not in records.results],
@@ -245,11 +257,11 @@ def not_compared(records: Records, published: PublishedTable) -> str:
     return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in reasons.items() if labels)
 
 
-def ordering_table(metric: str, found: Orderings) -> Table:
+def ordering_table(metric: str, compared: Orderings) -> Table:
     """Table of published orderings and whether they hold here, pair by pair."""
-    title = f"{metric}: {found.reading}"
+    title = f"{metric}: {compared.reading}"
     table = titled_table(title, ["published order", "verdict"], ["published difference", "our difference"])
-    for pair in found.pairs:
+    for pair in compared.pairs:
         value, low, high = pair.ours or (math.nan, math.nan, math.nan)
         ours = MISSING_CELL if math.isnan(value) else f"{value:+.3g}"
         table.add_row(

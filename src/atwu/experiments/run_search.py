@@ -90,16 +90,16 @@ def run_search(
 
         shown = there < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
-            for _, found, error in executor.run(begin):
+            for _, finished, error in executor.run(begin):
                 if error is not None:
                     raise error
-                trial = running.pop(found.number)
+                trial = running.pop(finished.number)
                 try:
-                    trial.set_user_attr("result", {name: getattr(found, name) for name in _STORED})
-                    study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
+                    trial.set_user_attr("result", {name: getattr(finished, name) for name in _STORED})
+                    study.tell(trial, finished.value, states.PRUNED if finished.value is None else states.COMPLETE)
                 except optuna.exceptions.UpdateFinishedTrialError:
                     raise ValueError(taken) from None
-                known[found.number] = found
+                known[finished.number] = finished
                 best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
                 bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
                 bar.update()
@@ -131,7 +131,9 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
         study.sampler = optuna.samplers.TPESampler(
             seed=search.seed + there,  # a continued search does not draw the same numbers again
             n_startup_trials=STARTUP_TRIALS,
+            # The best learning rate depends on the loss weights, so they are drawn jointly.
             multivariate=True,
+            # Trials that still run count as bad ones, or parallel workers would try the same place.
             constant_liar=True,
         )
     return study
@@ -141,11 +143,12 @@ def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[Sea
     """Return the points of the first trials: the given ones, completed, then Sobol points, which cover the space well."""
     from scipy.stats import qmc
 
-    given = [*first, *[{}] * (STARTUP_TRIALS - len(first))]
-    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(len(given)))).tolist()
+    wanted = [*first, *[{}] * (STARTUP_TRIALS - len(first))]
+    # Sobol points are balanced only in numbers that are powers of two.
+    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(len(wanted)))).tolist()
     return [
         {name: point.get(name, where.at(unit)) for (name, where), unit in zip(space.items(), row, strict=True)}
-        for point, row in zip(given, units, strict=False)
+        for point, row in zip(wanted, units, strict=False)
     ]
 
 
@@ -174,6 +177,7 @@ def storage_place(storage: str | None, folder: Path) -> str:
     if storage is None:
         return str(folder.absolute() / "search.db")
     if "://" in storage:
+        # SQLAlchemy takes the driver from the scheme, and would look for psycopg2.
         return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", storage)
     path = Path(storage).expanduser().absolute()
     if path.suffix not in (".journal", ".db", ".sqlite", ".sqlite3"):

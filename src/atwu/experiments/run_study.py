@@ -194,7 +194,7 @@ class PlanExecution:
                 bar.update()
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
-        found: dict[str, EvalResult] = {}
+        results: dict[str, EvalResult] = {}
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
@@ -202,9 +202,9 @@ class PlanExecution:
             if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
                 self._say(f"evaluating the {role} model")
                 begin_job(self.plan.folder, file.parent, self._reference_job)
-            setup = replace(self._setup, references=dict(found))
-            found[role] = reference_result(executor, setup, role, file)
-        return found
+            setup = replace(self._setup, references=dict(results))
+            results[role] = reference_result(executor, setup, role, file)
+        return results
 
 
 def _damage(run: ExperimentRun) -> str | None:
@@ -223,17 +223,17 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:
     """Train a linear probe on the original model; returns the results as plain JSON."""
     training = setup.setting.training
-    given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+    options = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
     rows = labelled_rows(setup.models.benchmark.forget)
-    found = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **given)
-    return [dataclasses.asdict(result) for result in found]
+    results = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **options)
+    return [dataclasses.asdict(result) for result in results]
 
 
 def read_probe(folder: Path) -> list[ProbeResult]:
     """Read the linear probe results of a study; empty if the study did not request a probe."""
     file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
     plain = read_json(file)["results"] if file.is_file() else []
-    return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
+    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in plain]
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
@@ -257,6 +257,7 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
     """Return the judge options of one of several processes, with its share of the calls."""
     if judging.max_calls is not None:
+        # Every process has its own judge, and they do not know of each other's calls.
         judging = replace(judging, max_calls=judging.max_calls // slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
@@ -266,9 +267,9 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
     """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
     or damaged files. No model is trained for this."""
-    found = {run.name: run for run in plan.runs if run.finished}
+    finished = {run.name: run for run in plan.runs if run.finished}
     try:
-        models = prepare_models(plan.setting, train=False, say=silent) if found else None
+        models = prepare_models(plan.setting, train=False, say=silent) if finished else None
     except OSError as error:  # rows or models are not available
         say(f"finished runs are not compared with the settings of this plan: {error}")
         models = None
@@ -276,8 +277,8 @@ def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: S
     if models is not None:
         setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
         work = PlanExecution(plan, setup, device=device)
-        wrong = {name: work.other_settings(run) for name, run in found.items()}
-    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in found.items()}
+        wrong = {name: work.other_settings(run) for name, run in finished.items()}
+    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in finished.items()}
 
 
 def run_study(

@@ -84,7 +84,7 @@ def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
     """Return the name of an objective, by default the setting's."""
     if name is None:
         metric = setting.objective[1]
-        name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.key[1])), metric)
+        name = next((key for key, goal in OBJECTIVES.items() if metric in (key, goal.key[1])), metric)
     lookup("objective", name, OBJECTIVES)
     return name
 
@@ -260,12 +260,14 @@ def _owner(name: str, row: Method, decided: Recipe) -> Method:
     """Return the method that defines an option: `row`, unless the component with this option was replaced."""
     of_loss = any(option.name == name for option in options_of_component(decided.forget_component))
     named = zip(decided.weighting_names, decided.weighting_components, strict=True)
-    weightings = {part for part, made in named if any(option.name == name for option in options_of_component(made))}
-    for each in (row, *METHODS.values()):
+    weightings = {
+        part for part, component in named if any(option.name == name for option in options_of_component(component))
+    }
+    for method in (row, *METHODS.values()):
         # Loss weights belong to the method itself.
-        shared = not weightings or bool(weightings & set(split_weighting(each.weighting)[0]))
-        if each.forget_loss == decided.forget_loss if of_loss else shared:
-            return each
+        shared = not weightings or bool(weightings & set(split_weighting(method.weighting)[0]))
+        if method.forget_loss == decided.forget_loss if of_loss else shared:
+            return method
     return Method("", "", "", "", "")  # of a component that no method of the table uses
 
 
@@ -286,7 +288,7 @@ class DestroyedModelError(Exception):
 
 def original_result(context: RunContext, objective: str, executor: Executor, *, folder: Path) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    if not any((found := find_metric(name).needs_reference) and found[0] == "original" for name in context.metrics):
+    if not any((roles := find_metric(name).needs_reference) and roles[0] == "original" for name in context.metrics):
         return {}
     measured = {"objective": objective, "setting": _result_fields(context.setting), **_identity(context.models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
@@ -383,6 +385,7 @@ class StopDestroyed(TrainerCallback):
             return
         self._last.append(logs["retain_loss"])
         mean = sum(self._last) / len(self._last)
+        # Averaged, since the loss of a single batch is noisy.
         if len(self._last) == WINDOW and mean > self.limit:
             raise DestroyedModelError(
                 f"retain loss {mean:.1f} at step {state.global_step}, worse than uniform guessing among "

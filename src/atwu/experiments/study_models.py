@@ -46,7 +46,10 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     """Return the benchmark of a setting, with the sources and paraphrases that the setting replaces."""
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
-    lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []
+    if setting.paraphrases:
+        lacking = [row for row in benchmark.forget if not known.get(_asked(row))]
+    else:
+        lacking = []
     if lacking:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
@@ -103,8 +106,8 @@ def prepare_models(
                     _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
         say(f"loaded from the cache: {folder / role}")
-    found = {role: str(folder / role) for role in needed}
-    return Models(benchmark, found["target"], found.get("retain_only"))
+    folders = {role: str(folder / role) for role in needed}
+    return Models(benchmark, folders["target"], folders.get("retain_only"))
 
 
 def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
@@ -142,6 +145,7 @@ def has_retain_only(setting: BenchmarkSetting) -> bool:
 def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     """Return what identifies these rows (`paired`: those with preferred answers) and models, independent of paths."""
     benchmark = models.benchmark
+    # Evaluated rows identify a result as well as trained ones.
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
     sources = {"forget": benchmark.forget_source_for(paired=paired), "retain": benchmark.retain_source}

@@ -109,18 +109,18 @@ class StudyPlan:
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, dict[str, str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
         there = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
-        given = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
-        given |= {TASKS} if self.setting.evaluation.get("tasks") else set()
-        given |= set() if benchmark.probes is None else {benchmark.probes.name}
+        sets = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
+        sets |= {TASKS} if self.setting.evaluation.get("tasks") else set()
+        sets |= set() if benchmark.probes is None else {benchmark.probes.name}
         has_models = has_retain_only(self.setting)
         if self.study.metrics is not None:
-            selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
+            selected_metrics(self.study.metrics, sets=sets, weights=True, reference_models=has_models)
             return self.setting, {}
         groups: list[str] = []
         without: dict[str, str] = {}
         for name in self.setting.metrics:
             try:
-                groups += selected_metrics([name], sets=given, weights=True, reference_models=has_models)
+                groups += selected_metrics([name], sets=sets, weights=True, reference_models=has_models)
             except ValueError as error:
                 without[f"the group {name}"] = str(error)
         return replace(self.setting, metrics=tuple(groups)), without
@@ -157,11 +157,11 @@ def plan(
     runs = []
     for variant in study.variants:
         try:
-            found = _runs(study, setting, folder, variant, presets)
-            found[0].config(setting)  # other seeds have the same options
+            of_variant = _runs(study, setting, folder, variant, presets)
+            of_variant[0].config(setting)  # other seeds have the same options
         except (TypeError, ValueError) as error:
             raise ValueError(f"{variant.label}: {error}") from None
-        runs += found
+        runs += of_variant
     runs.sort(key=lambda run: study.seeds.index(run.seed))  # one seed after another: a complete table early
     return StudyPlan(study, setting, folder, tuple(runs), tuple(only))
 
@@ -206,13 +206,15 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
     own = find_preset(preset_setting, method)
     if own or row is None or row.values_from is None:
         return own
-    found = find_preset(preset_setting, row.values_from)
-    if found is None:
+    taken_over = find_preset(preset_setting, row.values_from)
+    if taken_over is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
-    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
-    budget = f"values of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
-    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
+    options = {name: value for name, value in taken_over.options.items() if name not in numbers or name in taken}
+    budget = f"values of {taken_over.method}: {taken_over.about.get('budget', PUBLISHED_VALUES)}"
+    return replace(
+        taken_over, method=method, options=options | {"method": method}, about={**taken_over.about, "budget": budget}
+    )
 
 
 def _preset_file(variant: Variant, folder: Path) -> Path | None:
@@ -288,7 +290,10 @@ def plan_study(
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
-        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        if setting:
+            chosen = find_setting(setting)
+        else:
+            chosen = written.setting or find_setting(DEFAULT_SETTING)
         missing = [file for file in paraphrases if not Path(file).is_file()]
         if missing:
             raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu rows paraphrases wrote.")

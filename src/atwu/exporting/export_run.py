@@ -197,7 +197,10 @@ def export(
     form = _checked_form(format, gguf_type, llama_cpp)
     _MAX_RETAIN_INCREASE.value(max_retain_increase, strict=True)
     source = read_source(run, loading or ModelLoadArgs())
-    folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
+    if output:
+        folder = Path(output).expanduser().absolute()
+    else:
+        folder = source.path.with_name(f"{source.path.name}-{format}")
     _check_inputs_kept(folder, source, llama_cpp, {"forget rows": forget, "retain rows": retain})
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
@@ -328,8 +331,8 @@ def _measure(model: Any, tokenizer: Any, questions: _Questions, *, name: str) ->
     losses = []
     for split in (RETAIN, GENERAL):
         if sets[split]:
-            read = read_tokens(model, encoder.encode_rows(sets[split], what=split).rows, entropy=False)
-            losses.append(-float(np.mean([row.logps.mean() for row in read])))
+            tokens = read_tokens(model, encoder.encode_rows(sets[split], what=split).rows, entropy=False)
+            losses.append(-float(np.mean([row.logps.mean() for row in tokens])))
     return _Measured(model_fingerprint(model), answers, tuple(losses))
 
 
@@ -376,6 +379,7 @@ def _provenance(source: Source) -> dict[str, Any]:
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished export to its place; an export that was there is removed after."""
     plain_modes(staging, *staging.rglob("*"))
+    # `os.replace` does not replace a folder that has files.
     with atomic_sibling(folder) as aside:
         if folder.exists():
             os.replace(folder, aside / "old")

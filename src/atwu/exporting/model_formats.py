@@ -88,6 +88,8 @@ def write_export(
         path = folder / f"{source.path.name}-{kind}.gguf"
         if llama_cpp is None:
             return path, relative_change(model, write_gguf(model, tokenizer, path, kind, name=source.path.name)), None
+        # Beside the export, where there is room for a model; the system's folder for temporary files is often in
+        # memory.
         with tempfile.TemporaryDirectory(prefix="atwu-", dir=folder) as saved:
             set_end_ids(model, tokenizer)
             state_tying(model)

@@ -120,12 +120,12 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
 
 def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     """Arrange panels in rows of about equal length, one measure per row."""
-    found: list[Sequence[Panel]] = []
+    lines: list[Sequence[Panel]] = []
     for before in dict.fromkeys(panel.before for panel in panels):
         mine = [panel for panel in panels if panel.before == before]
         size = math.ceil(len(mine) / math.ceil(len(mine) / _ACROSS[-1]))
-        found += [mine[start : start + size] for start in range(0, len(mine), size)]
-    return found
+        lines += [mine[start : start + size] for start in range(0, len(mine), size)]
+    return lines
 
 
 def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
@@ -153,13 +153,13 @@ With all scores equal to 1 both are p^beta log p, which is WGA.
 def without_scores(records: Records) -> dict[str, str]:
     """Label with learned scores -> label without, with the same forget loss, retain loss and configuration."""
     parts = {label: _parts(records, label) for label in records.labels}
-    found = {}
+    unscored = {}
     for label, (weighting, loss, *others) in parts.items():
         wanted = [(*alone, *others) for alone in _WITHOUT.get(loss, (("uniform", loss),))]
-        same = [other for each in wanted for other in records.labels if parts[other] == each]
+        same = [other for sought in wanted for other in records.labels if parts[other] == sought]
         if weighting == "scorer" and same:
-            found[label] = same[0]
-    return found
+            unscored[label] = same[0]
+    return unscored
 
 
 @report_figure("Gain from learned token weights per forget loss")
@@ -185,8 +185,8 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
         axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(after, row, **look, label=label)
-        found = records.difference(label, other, UQ)
-        ends = None if found is None else found.interval()
+        difference = records.difference(label, other, UQ)
+        ends = None if difference is None else difference.interval()
         gain = f"{after - before:+.{digits}f}"
         interval = "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
         for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):

@@ -101,14 +101,14 @@ def read_board(paths: Sequence[str | Path]) -> Board:
         paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
             `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
     """
-    found: dict[StudyFacts, BoardStudy] = {}
+    studies: dict[StudyFacts, BoardStudy] = {}
     for path in map(Path, paths):
         for study in _studies(path):
-            if study.facts in found:
+            if study.facts in studies:
                 what = f"{study.facts.benchmark!r} on {study.facts.model!r}"
                 raise ValueError(f"{path}: the study {what} is given twice; leave one out.")
-            found[study.facts] = study
-    return Board(tuple(found.values()))
+            studies[study.facts] = study
+    return Board(tuple(studies.values()))
 
 
 def _studies(path: Path) -> Iterable[BoardStudy]:
@@ -148,6 +148,7 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
                 label: replace(result, model=public_text(result.model), settings=public_settings(result), rows={})
                 for label, result in records.results.items()
             },
+            # Reversed, so that the first seed of a label is the one that is kept.
             {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
         )
     ]

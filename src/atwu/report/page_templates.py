@@ -46,6 +46,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
+    # NaN is no JSON: a browser would read none of the block.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     environment.filters["subscripts"] = _subscripts
     environment.globals.update(

@@ -178,8 +178,8 @@ def scored_answer(models: SideBySide, who: str, row: Example) -> ScoredRow:
     """Return an answer (`row`) of somebody (`who`) with the probability of its words by each model."""
     row = dataclasses.replace(row, forget_spans=key_token_spans(row) or None)
     words = {}
-    for title, read in models.read(row):
-        known = key_token_probability(row, read)
+    for title, tokens in models.read(row):
+        known = key_token_probability(row, tokens)
         told = "" if known is None else f", p = {known:.3f}"
-        words[f"{title}{told}"] = tuple(word_scores(row.answer, read.offsets, np.exp(read.logps)))
+        words[f"{title}{told}"] = tuple(word_scores(row.answer, tokens.offsets, np.exp(tokens.logps)))
     return ScoredRow(who, row.answer, words, row.forget_spans, 0)

@@ -182,13 +182,14 @@ def _public(labels: Iterable[str]) -> dict[str, str]:
 def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:
     """Store a reference result; all runs must share it."""
     known = references.setdefault(role, result)
-    rows = [{split: found.ids for split, found in each.rows.items()} for each in (known, result)]
+    rows = [{split: rows_of_set.ids for split, rows_of_set in one.rows.items()} for one in (known, result)]
     if known.fingerprint != result.fingerprint or rows[0] != rows[1]:
         raise ValueError(f"{where} compares with another {role} model, or on other rows; make separate reports.")
 
 
 def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
     """Read the folder of a run; a study names its results LABEL-sSEED, and a model evaluated by path has its folder's name."""
+    # A report does not read weights, and hashing them takes a second per gigabyte.
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
     run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
@@ -202,5 +203,5 @@ def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRe
 def _stored(result: EvalResult) -> RunRecord:
     """Return a stored result of a study, LABEL-sSEED; any other model is named by the last part of its name."""
     name = Path(printable(result.model)).name
-    label, seed = found.groups() if (found := re.fullmatch(r"(.+)-s(\d+)", name)) else (name, None)
+    label, seed = seeded.groups() if (seeded := re.fullmatch(r"(.+)-s(\d+)", name)) else (name, None)
     return RunRecord(public_text(label), None if seed is None else int(seed), None, result)

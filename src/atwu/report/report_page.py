@@ -57,7 +57,7 @@ def traced(records: Records) -> dict[str, Any] | None:
         traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
         for seed, trace in traces[:1]:
             lines.append((label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
-    keys = list(dict.fromkeys(key for *_, found in lines for key in found))
+    keys = list(dict.fromkeys(key for *_, rows_of_line in lines for key in rows_of_line))
     if not keys:
         return None
     kinds: dict[str, dict[str, Any]] = {}
@@ -71,24 +71,27 @@ def traced(records: Records) -> dict[str, Any] | None:
                 "label": label,
                 "step": trace.steps[-1],
                 "auroc": (trace.auroc.get(split) or (None,))[-1],
-                "row": _at_the_end(found[key], label),
+                "row": _at_the_end(rows_of_line[key], label),
             }
-            for number, (label, _, trace, found) in enumerate(lines)
-            if key in found
+            for number, (label, _, trace, rows_of_line) in enumerate(lines)
+            if key in rows_of_line
         ]
         kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
     data = {
         "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
         "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
-        "rows": [[_snapshots(found[key]) if key in found else None for *_, found in lines] for key in keys],
+        "rows": [
+            [_snapshots(rows_of_line[key]) if key in rows_of_line else None for *_, rows_of_line in lines]
+            for key in keys
+        ],
     }
     return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
 
 
 def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
     without = [label for label in records.labels if label not in {name for name, *_ in lines}]
-    each = "gives" if len(without) == 1 else "give"
-    note = f" Not shown: {', '.join(without)}, which {each} every word the same weight, or have no trace."
+    verb = "gives" if len(without) == 1 else "give"
+    note = f" Not shown: {', '.join(without)}, which {verb} every word the same weight, or have no trace."
     seeds = {label: seed for label, seed, *_ in lines if seed is not None}
     if len(set(seeds.values())) == 1:
         which = f", in the run with seed {next(iter(seeds.values()))}"
@@ -105,6 +108,7 @@ def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
 
 def _at_the_end(row: TracedRow, label: str) -> ScoredRow:
     words = tuple(
+        # Rounded as in the data of the script, so that the slider comes back to the same colours.
         WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
         for (start, end), score in zip(row.words, row.scores[-1], strict=True)
     )
@@ -120,7 +124,7 @@ def answers(records: Records) -> list[dict[str, Any]]:
     traces = [run.trace for run in records.runs if run.trace is not None]
     known = {row_id(Example.from_qa(row.question, row.answer)): row for trace in traces for row in trace.rows}
     results = {**records.references, **{label: records.of(label)[0].result for label in records.labels}}
-    found = []
+    sections = []
     for split, (title, metric, yes, no) in _ANSWERED_SETS.items():
         models = {name: result.rows[split] for name, result in results.items() if split in result.rows}
         models = {name: rows for name, rows in models.items() if rows.texts.get("answer")}
@@ -137,6 +141,7 @@ def answers(records: Records) -> list[dict[str, Any]]:
             if row is not None:
                 lines.append({"who": "in the data", "kind": "truth", "said": row.answer, "verdict": ""})
             for who, rows in models.items():
+                # An answer beside another question would mislead.
                 if rows.ids == ids:
                     value = rows.metrics[metric][place] if metric in rows.metrics else None
                     verdict = "" if value is None else yes.format(value) if value > 0 else no
@@ -146,8 +151,8 @@ def answers(records: Records) -> list[dict[str, Any]]:
                     )
             shown.append({"name": row.question if row else f"Row {place + 1}: {ids[place]}", "lines": lines})
         about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
-        found.append({"split": split, "title": title, "about": about, "rows": shown})
-    return found
+        sections.append({"split": split, "title": title, "about": about, "rows": shown})
+    return sections
 
 
 _NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
@@ -258,7 +263,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
 
     def seconds(run: RunRecord) -> float | None:
         """Without those of the trace, which only methods with token weights have."""
-        whole = (run.run or {}).get("train_seconds")
+        whole: float | None = (run.run or {}).get("train_seconds")
         if whole is None:
             return None
         return whole - (0.0 if run.trace is None else run.trace.seconds)
@@ -283,10 +288,10 @@ def cost_table(records: Records) -> dict[str, Any] | None:
             "label": str(label),
             "cells": [
                 None if pd.isna(mean) else plain | {"value": mean, "number": formats[str(title)](mean)}
-                for title, mean in each.items()
+                for title, mean in mean_of.items()
             ],
         }
-        for label, each in means.iterrows()
+        for label, mean_of in means.iterrows()
     ]
     caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
     columns = [{"name": str(title)} for title in means]

@@ -80,6 +80,7 @@ class SplitTable:
 
     def _part(self, columns: Sequence[Column]) -> RichTable:
         part = copy.copy(self.table)
+        # Rich finds the cells of a column by its index.
         part.columns = [replace(column, _index=place) for place, column in enumerate(columns)]
         return part
 
@@ -150,7 +151,7 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     counts: dict[str, list[str]] = {}
     for head in table.heads:
         counts.setdefault(head.key[0], []).append(head.count)
-    usual = {split: max(found, key=found.count) for split, found in counts.items()}
+    usual = {split: max(numbers, key=numbers.count) for split, numbers in counts.items()}
     grid = _empty("metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results])
     group = ""
     for place, head in enumerate(table.heads):
@@ -165,7 +166,10 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
         group = split
         other = f" (n = {head.count})" if head.count != usual[split] else ""
         grid.add_row(_broken(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
-    said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"] if keys and usual else []
+    if keys and usual:
+        said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"]
+    else:
+        said = []
     return SplitTable(grid, said + table.caption(_MARKS))
 
 
@@ -177,16 +181,18 @@ def differences_table(
     Several studies are listed for each metric, with their mean if all of them have it.
     """
     keys = {head.key for head in heads}
-    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
+    models = dict.fromkeys(
+        name for study in studies.values() for name, of_study in study.items() if keys & of_study.keys()
+    )
     several = len(studies) > 1
     grid = _empty("study" if several else "metric", map(Text, models))
     for head in heads:
-        found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
+        of_study = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         if several:
             grid.add_row(_broken(Text(head.full, "bold underline")))
-            columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
-            found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
-        for name, cells in found.items():
+            columns = [[cell for cell in cells if cell is not None] for cells in zip(*of_study.values(), strict=True)]
+            of_study["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        for name, cells in of_study.items():
             shown = Text(f"  {name}" if several else head.full)
             grid.add_row(_broken(shown), *(_difference(cell, head.key) for cell in cells))
     said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
@@ -218,18 +224,18 @@ def titled_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Ri
     return RichTable(*names, *columns, title=Text(title), title_justify="left")
 
 
-def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
+def agreement_table(agreed: AgreementResult, *, title: str) -> RichTable:
     table = titled_table(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
-    for name, part in {"all": found, **found.kinds}.items():
+    for name, part in {"all": agreed, **agreed.kinds}.items():
         accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
         kappa = ""
-        if part is found:
+        if part is agreed:
             accuracy += "" if part.interval is None else " [{:.3f}, {:.3f}]".format(*part.interval)
             kappa = "" if part.kappa is None else f"{part.kappa:.3f}"
         table.add_row(
             *(Text(name), str(part.n), str(part.unscored), accuracy, kappa),
             *(str(part.false_positives), str(part.false_negatives)),
-            end_section=part is found,
+            end_section=part is agreed,
         )
     return table
 
@@ -316,6 +322,7 @@ def to_latex(records: Records) -> str:
         position="t",
         caption=" ".join(tex(part.rstrip(".")) + "." for part in caption),
     )
+    # Twelve metrics with intervals fit the text width of a paper only in small type.
     size = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
     return "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n" + text.replace("\n", f"\n{size}\n", 1)
 

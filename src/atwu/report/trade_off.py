@@ -88,8 +88,8 @@ def _scatter(
     for name, point in points.items():
         one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
-        found = [point_of(run.result) for run in records.of(name)]
-        singles = [_xy(single) for single in found if single is not None]
+        of_seeds = [point_of(run.result) for run in records.of(name)]
+        singles = [_xy(single) for single in of_seeds if single is not None]
         look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
         if len(singles) > 1:
             seeds += singles
