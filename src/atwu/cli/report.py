@@ -309,10 +309,9 @@ class JudgeAgreementCommand:
                     say(f"{name}: {estimate(claims) if estimate else 'judged offline at no cost'}")
             return
         verdicts = first.judge(claims)
-        if second is None:
-            expected = [case.label for case in loaded]
-        else:
-            expected = [each.correct for each in second.judge(claims)]
+        expected: list[bool | None] = [case.label for case in loaded]
+        if second is not None:
+            expected = [verdict.correct for verdict in second.judge(claims)]
         judged = [verdict.correct for verdict in verdicts]
         agreed = agreement(expected, judged, kinds=[case.kind for case in loaded])
         identities = {"judge": dict(first.identity), "against": "labels" if second is None else dict(second.identity)}
