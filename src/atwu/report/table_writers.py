@@ -13,10 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pydantic import TypeAdapter, with_config
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -28,7 +27,7 @@ from atwu.evaluation.aggregate import mean_over_studies
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
-from atwu.evaluation.result import ARROWS, STRICT, EvalResult, format_number
+from atwu.evaluation.result import ARROWS, EvalResult, format_number
 from atwu.report.metric_table import (
     DATA,
     MISSING_CELL,
@@ -353,55 +352,36 @@ def to_csv(records: Records) -> str:
     return str(records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n"))
 
 
-@with_config(STRICT)
-@dataclass(frozen=True)
-class _Run:
-    label: str
-    seed: int | None
-    result: EvalResult
-    run: dict[str, Any] | None
-
-
-@with_config(STRICT)
-@dataclass(frozen=True)
-class _Report:
-    schema: Literal["atwu.report/1"]
-    title: str
-    study: dict[str, Any]
-    headline: list[MetricKey]
-    results: dict[str, EvalResult]
-    runs: list[_Run]
-
-
-_REPORT = TypeAdapter(_Report)
-
-
 def to_json(records: Records) -> str:
-    """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
+    """Return the report as JSON: results averaged over seeds, and the single runs.
 
     Values per row are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
-    report = _Report(
-        "atwu.report/1",
-        records.title,
-        dict(records.study),
-        headline_metrics(records),
-        {label: replace(result, rows={}) for label, result in records.results.items()},
-        [
-            _Run(run.label, run.seed, replace(run.result, rows={}), None if run.run is None else dict(run.run))
-            for run in records.runs
-        ],
+    plain = public_record(
+        {
+            "schema": "atwu.report/1",
+            "title": records.title,
+            "study": dict(records.study),
+            "headline": [list(key) for key in headline_metrics(records)],
+            "results": {label: _without_rows(result) for label, result in records.results.items()},
+            "runs": [
+                {
+                    "label": run.label,
+                    "seed": run.seed,
+                    "result": _without_rows(run.result),
+                    "run": None if run.run is None else dict(run.run),
+                }
+                for run in records.runs
+            ],
+        }
     )
-    plain = public_record(json.loads(_REPORT.dump_json(report)))
-    if records.study.get("command") is not None:  # earlier versions stored it unchanged
+    if records.study.get("command") is not None:
         plain["study"]["command"] = public_command(str(records.study["command"]))
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-REPORT_SCHEMA: Mapping[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    **_REPORT.json_schema(mode="serialization"),
-    "title": "Report of atwu report --format json",
-}
+def _without_rows(result: EvalResult) -> dict[str, Any]:
+    return replace(result, rows={}).to_json()
+
 
 WRITERS: Mapping[str, Callable[[Records], str]] = {"md": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}
