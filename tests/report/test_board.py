@@ -13,8 +13,8 @@ from atwu._file_reading import read_yaml, type_adapter, validated
 from atwu.cli.app import run_cli
 from atwu.evaluation.result import format_interval
 from atwu.report.board import BOARD_NAME, FACTS_NAME, StudyFacts, read_board, render_board
+from atwu.report.report_page import facts
 from atwu.report.report_records import Records
-from atwu.report.summary_section import facts
 from tests.report.conftest import Page
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"

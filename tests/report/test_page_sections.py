@@ -13,9 +13,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.trace import Trace, TracedRow
-from atwu.report.report_page import answers, render_report_page, traced
+from atwu.report.report_page import answers, facts, leading_metric, ranking, render_report_page, summary, traced
 from atwu.report.report_records import Records, headline_metrics
-from atwu.report.summary_section import facts, leading_metric, ranking, summary
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

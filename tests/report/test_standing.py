@@ -19,8 +19,8 @@ from atwu.report.metric_table import (
     standings,
     table_of,
 )
+from atwu.report.report_page import ranking, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, leading_metric, report_table
-from atwu.report.summary_section import ranking, summary
 from atwu.report.table_writers import WRITERS
 
 

@@ -23,9 +23,17 @@ from atwu.evaluation.result import STRICT, EvalResult
 from atwu.report.metric_table import REFERENCE_MODELS, is_attack
 from atwu.report.page_templates import render_template
 from atwu.report.read_records import read_records
-from atwu.report.report_page import SORT, explained, metrics_page_table, models_page_table, range_of
+from atwu.report.report_page import (
+    SORT,
+    explained,
+    facts,
+    metrics_page_table,
+    models_page_table,
+    public_settings,
+    range_of,
+    reproduce,
+)
 from atwu.report.report_records import NO_BUDGET, STUDY_NAME, Records, RunRecord, headline_metrics, leading_metric
-from atwu.report.summary_section import facts, public_settings, reproduce
 from atwu.report.trade_off import trade_off, trade_off_judged
 from atwu.training.model_card import public_command, public_record, public_text
 

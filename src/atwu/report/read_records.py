@@ -27,8 +27,6 @@ from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records, RunRecord
 from atwu.training.model_card import public_text
 
-StepCount = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Plain = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
 """Name of one folder."""
@@ -47,14 +45,10 @@ class _Recipe(_File):
 
 class _Run(_File):
     seed: Seed
-    method: str | None = None
     recipe: _Recipe | None = None
     config: Mapping[str, Any] | None = None
-    versions: Mapping[str, str] = {}
-    data: Mapping[str, Mapping[str, Any]] = {}
-    train_seconds: Seconds | None = None
-    steps: StepCount | None = None
-    peak_memory_bytes: StepCount | None = None
+    train_seconds: Annotated[float, Field(ge=0)] | None = None
+    peak_memory_bytes: Annotated[int, Field(ge=0)] | None = None
 
 
 class _Variant(_File):
