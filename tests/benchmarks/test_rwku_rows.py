@@ -208,7 +208,7 @@ SYNTAX = r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"
         ("rwku", SYNTAX),
         ("rwku:first1", SYNTAX),
         ("rwku:first1:aa", SYNTAX),
-        ("rwku:first1:probes:0", "rows per subject .*'0'"),
+        ("rwku:first1:probes:0", "at least 1, got '0'"),
         ("rwku:first1!b!c:probes", "no subject 'b!c'"),
     ],
 )

@@ -46,7 +46,7 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
         allowed: word of the form -> what may stand for it; anything stands for the other words.
 
     Returns:
-        What stands for each word, and the text of N or None.
+        What stands for each word, and N or None.
     """
     prefix, *words = form.split(":")
     first, *parts = name.split(":", len(words) + 1)
@@ -54,16 +54,19 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
     if first != prefix or len(parts) < len(words) or not fits:
         choices = "".join(f"; {word} is one of {', '.join(allowed[word])}" for word in words if word in allowed)
         raise ValueError(f"{name!r} is not {form}[:N]{choices}.")
-    return [*parts, None][: len(words) + 1]
-
-
-def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
-    """Return the first `count` rows; None returns all."""
+    *stands, count = [*parts, None][: len(words) + 1]
     if count is None:
-        return rows
-    if not count.isdecimal() or not 1 <= int(count) <= len(rows):
-        raise ValueError(f"{name!r}: its number of rows must be a whole number from 1 to {len(rows)}, got {count!r}.")
-    return rows[: int(count)]
+        return [*stands, None]
+    if not count.isdecimal() or int(count) < 1:
+        raise ValueError(f"{name!r}: N in {form}:N must be a whole number of at least 1, got {count!r}.")
+    return [*stands, int(count)]
+
+
+def first_rows(name: str, rows: Examples, count: int | None) -> Examples:
+    """Return the first `count` rows; None returns all."""
+    if count is not None and count > len(rows):
+        raise ValueError(f"{name!r}: its number of rows must be from 1 to {len(rows)}, got {count}.")
+    return rows[:count]
 
 
 def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
@@ -76,15 +79,6 @@ def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
 def rows_to_measure(rows: Examples) -> Examples:
     """Return at most `MOST_ROWS` rows, evenly spaced."""
     return evenly_spaced(rows, MOST_ROWS)
-
-
-def whole_number(name: str, what: str, number: str | None) -> int | None:
-    """Parse a count in the name of a source or benchmark, if there is one."""
-    if number is None:
-        return None
-    if not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {number!r}.")
-    return int(number)
 
 
 def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example
 
@@ -46,17 +46,17 @@ def lume_rows(name: str) -> LoadedRows:
     """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA)
-    probes = _probes(tables, split, documents=whole_number(name, "documents", count))
+    probes = _probes(tables, split, documents=count)
     return LoadedRows(tuple(map(_training_row, probes)), name, tables.incomplete(), (_counted(split, probes),))
 
 
 def lume_benchmark(name: str) -> Benchmark:
     """Load `lume`, or `lume:N` with only the first N documents of each task and split."""
-    (count,) = name_parts(name, "lume")
-    documents, tables = whole_number(name, "documents", count), open_tables(LUME_DATA)
+    (documents,) = name_parts(name, "lume")
+    tables = open_tables(LUME_DATA)
     asked = {split: _probes(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(map(_training_row, of_split)) for split, of_split in asked.items()}
-    forget, retain = (f"lume:{split}" + (f":{count}" if count else "") for split in LUME_SPLITS)
+    forget, retain = (f"lume:{split}" + (f":{documents}" if documents else "") for split in LUME_SPLITS)
     probes = [probe for of_split in asked.values() for probe in of_split]
     attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
     for kind in (MEMBERS, NON_MEMBERS) if attacked else ():

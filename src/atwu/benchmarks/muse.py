@@ -67,9 +67,9 @@ def muse_benchmark(name: str) -> Benchmark:
 
     Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
     """
-    corpus, fold = name_parts(name, "muse:CORPUS", CORPUS=CORPORA)
-    known = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS] if corpus == "news" else []
-    if fold is not None and fold not in known:
+    corpus, _, fold = name.removeprefix("muse:").partition(":")
+    folds = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS]
+    if corpus not in CORPORA or (fold and (corpus != "news" or fold not in folds)):
         raise ValueError(
             f"{name!r} is not muse:news, muse:books, or muse:news:FOLD with scal_1 to scal_4 or sust_1 to sust_4."
         )

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from atwu._names import did_you_mean
-from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.schema import Example
@@ -226,8 +226,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
 
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
-    words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
-    limit = whole_number(name, "rows per subject and file", count)
+    words, kind, limit = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
     tables = open_tables(RWKU_DATA) if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
@@ -296,7 +295,6 @@ def rwku_benchmark(name: str) -> Benchmark:
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
-    whole_number(name, "passages per subject", limit)  # or an error
     tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
@@ -90,7 +90,6 @@ def tofu_benchmark(name: str) -> Benchmark:
     first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
-    whole_number(name, "retain rows", count)  # or an error
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
     retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
