@@ -28,8 +28,6 @@ class PublishedFile:
     """Column that holds a list -> number of entries."""
     on_hub: bool = True
     """False if it must be in a folder."""
-    counted_on_hub: bool = True
-    """Whether the number of rows is also checked on the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +66,14 @@ class Tables:
         self._check_columns(name, records)
         return records
 
-    def expected_rows(self, name: str) -> int | None:
-        """Required number of rows of a table, or None if it is not checked."""
-        expected = self.published.tables[name]
-        if self.folder is not None or expected.counted_on_hub:
-            return expected.rows
-        return None
-
     def table(self, name: str) -> tuple[Record, ...]:
         if name not in self._read:
             records = tuple(self._records(name))
-            self._check_rows(name, len(records))
+            expected = self.published.tables[name].rows
+            if self.published.exact and expected not in (None, len(records)):
+                raise ValueError(
+                    f"{self._place(name)}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
+                )
             self._check_columns(name, records)
             self._read[name] = records
         return self._read[name]
@@ -89,12 +84,13 @@ class Tables:
 
     def incomplete(self) -> tuple[str, ...]:
         """Describe the tables read so far that differ in size from those published."""
+        tables = self.published.tables
         return tuple(
-            self._counted(name) for name in self._read if self.expected_rows(name) not in (None, len(self._read[name]))
+            self._counted(name) for name, records in self._read.items() if tables[name].rows not in (None, len(records))
         )
 
     def _counted(self, name: str) -> str:
-        rows, expected = len(self._read[name]), self.expected_rows(name)
+        rows, expected = len(self._read[name]), self.published.tables[name].rows
         if expected is None:
             return f"{name}: {rows} rows"
         if rows == expected:
@@ -148,11 +144,10 @@ class Tables:
             return f"download the file again from {self.published.hub}"
         return "get the file of the same split again"
 
-    def _check_rows(self, name: str, count: int) -> None:
-        rows = self.expected_rows(name)
-        if self.published.exact and rows not in (None, count):
-            hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
-            raise ValueError(f"{self._path(name) or hub}: found {count} rows, expected {rows}; {self._advice(name)}.")
+    def _place(self, name: str) -> str:
+        """Return where a table is: its file, or its name on the Hub."""
+        hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
+        return str(self._path(name) or hub)
 
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
         expected, advice = self.published.tables[name], self._advice(name)

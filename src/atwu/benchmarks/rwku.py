@@ -52,8 +52,7 @@ RWKU_DATA = DataSet(
         PROBES["aa"]: PublishedFile(6984, _PROBE),
         PROBES["neighbour_fb"]: PublishedFile(5846, _NEIGHBOUR),
         PROBES["neighbour_qa"]: PublishedFile(5533, _NEIGHBOUR),
-        # The number of passages is not published; this is the total of the folders per subject.
-        PASSAGES: PublishedFile(12798, ("subject", "text"), counted_on_hub=False),
+        PASSAGES: PublishedFile(None, ("subject", "text")),
         **{name: PublishedFile(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
     },
 )
