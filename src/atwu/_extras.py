@@ -31,6 +31,7 @@ def require(module: str, *, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        # A package that is there may fail to import one of its own: then it is not what is missing.
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
             raise ImportError(f"{package} is required here but is not installed; run: {command}") from error
         raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error

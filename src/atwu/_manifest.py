@@ -62,6 +62,7 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
     """Check a folder against its manifest, if it has one; once per process while its files do not change."""
     if not (folder / MANIFEST_NAME).is_file():
         return
+    # Part of what the result is cached under: a folder that changed is checked again.
     times = tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()))
     wrong = _damage_at(folder, times, weights)
     if wrong is not None:

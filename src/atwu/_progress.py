@@ -36,6 +36,7 @@ def progress_bar(
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     drawn: Any = None
+    # IPython in a terminal has a shell, too; only a notebook's has a kernel.
     if shown and hasattr(shell, "kernel"):
         from tqdm.auto import tqdm as notebook_bar
 

@@ -181,4 +181,5 @@ def all_benchmarks() -> tuple[BenchmarkEntry, ...]:
 
 def find_entry(name: str) -> BenchmarkEntry | None:
     """Return the benchmark that a name of a benchmark or source begins with."""
+    # By the first word only: a name that is wrong behind it gets the benchmark's own message.
     return next((entry for entry in all_benchmarks() if entry.prefix == name.partition(":")[0]), None)

@@ -39,6 +39,7 @@ LUME_DATA = DataSet(
     },
     exact=False,
 )
+# An id is document, form and number, such as `...sc1`; the document may be in quotes.
 _ID = re.compile(r'"?(?P<document>.+?)"?(?P<form>sc|qa)\d+')
 
 

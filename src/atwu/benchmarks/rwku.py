@@ -130,6 +130,7 @@ def _check_known(names: Iterable[str], known: Collection[str | None], where: str
 
 def normal_name(name: str) -> str:
     """Normalize a name for comparison (Unicode NFC)."""
+    # The same accent may be one character or two.
     return unicodedata.normalize("NFC", name.strip())
 
 

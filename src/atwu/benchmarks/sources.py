@@ -139,6 +139,7 @@ def _written(rows: Sequence[Example]) -> Path:
 
 
 def _parts(source: str | Path) -> tuple[str | Path, ...]:
+    # A file whose name has the separator is one source.
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
     words, parts = source.split(JOIN), list[str]()

@@ -149,6 +149,7 @@ def run_cli(words: Sequence[str]) -> None:
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of the command, one or two words, and its arguments."""
+    # Two words first: `study run` is a command, `study` alone is not.
     for count in (2, 1):
         name = " ".join(words[:count])
         if len(words) >= count and (name in COMMANDS or (count == 1 and not name.startswith("-"))):

@@ -214,6 +214,7 @@ class EvaluateCommand(NamesRows):
         original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
         if original.endswith(".json") or retain_only.endswith(".json"):
             return None
+        # Revision and base of the options are those of --model.
         return ReferenceModels(original, retain_only, replace(self.loading, revision=None, base=None))
 
     def _check_names(self, model: str, references: Mapping[str, str]) -> dict[str, EvalResult]:

@@ -172,6 +172,7 @@ def run_remotely(
         The value or the error (Ray would wrap one that is raised), and the files written unless the task failed.
     """
     try:
+        # Other versions may compute other numbers, or fail to unpickle a task.
         here = versions()
         if here != wanted:
             differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
@@ -194,6 +195,7 @@ def run_remotely(
 def receive_input(path: Path, files: Files) -> None:
     """Write a model or a file of rows to its path on the driver, unless the same already exists there."""
     if not path.exists():
+        # Several tasks of one node may receive it at once.
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 replace_files(files, path)

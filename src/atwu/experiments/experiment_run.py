@@ -146,6 +146,7 @@ def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: 
 
 def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path | None) -> float:
     """Unlearn into a folder, unless that is done, and return the seconds taken."""
+    # The trace is written beside the folder, which has its name only once the run is finished.
     start, trace = time.perf_counter(), folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:

@@ -169,6 +169,7 @@ def orderings(
     ]
     pairs = []
     for first, second in itertools.combinations(labels, 2):
+        # Equal published numbers say nothing about an order.
         gap = published[first] - published[second]
         if gap == 0:
             continue

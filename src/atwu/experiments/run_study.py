@@ -172,6 +172,7 @@ class PlanExecution:
         begun: dict[str, ExperimentRun] = {}
 
         def begin() -> tuple[str, Task] | None:
+            # A copy, since a run that begins is taken out.
             for run in tuple(waiting.values()):
                 source = self.plan.source(run)
                 if source is not None and not self.settled(source):

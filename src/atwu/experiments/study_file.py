@@ -80,6 +80,7 @@ class Study:
         """Return the study with every variant under one configuration, or under each of several."""
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
+        # A variant that is defined by its configuration would be compared under another one.
         own = [variant.label for variant in self.variants if configurations and "configuration" in variant.options]
         if own:
             raise ValueError(

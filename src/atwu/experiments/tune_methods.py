@@ -232,6 +232,7 @@ def _check_earlier(file: Path, tuning: Tuning) -> None:
     except (LookupError, TypeError):
         raise ValueError(f"{file} is not a result of `atwu tune`; choose another --output.") from None
     wanted = [tuning.here.name, *([tuning.there.name] if tuning.transfer_to is not None else [])]
+    # A search of the first stage alone may be continued by a second one.
     if wanted[: len(there)] != there:
         raise FileExistsError(
             f"{file} is of a search at {' and '.join(there)}, not {' and '.join(wanted)}; choose another --output."

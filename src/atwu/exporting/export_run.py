@@ -129,6 +129,7 @@ def judge_export(
 def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
     said, now = before.count(), after.count()
+    # A run that had not forgotten either does not lose its verdict by the export.
     if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
         return BACK
     if damaged:

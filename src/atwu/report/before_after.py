@@ -77,6 +77,7 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
         name_rows(across[0], [styles[label] for label in labels])
         across[0].set_xlabel(_MEASURES[line[0].before], fontsize=8, loc="left")
         for axes in across[1:]:
+            # Rows are named once, at the first panel of a line.
             axes.sharey(across[0])
             axes.spines["left"].set_visible(False)
             axes.tick_params(axis="y", length=0, labelleft=False)

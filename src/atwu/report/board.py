@@ -123,6 +123,7 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
     if not path.exists():
         allowed = f"a study folder, a folder of results with a {FACTS_NAME}, or a {BOARD_NAME}"
         raise FileNotFoundError(f"{path} not found; give {allowed}.")
+    # A folder that a board was written to is read through its `board.json`.
     if path.is_dir() and not (path / FACTS_NAME).is_file() and not (path / STUDY_NAME).is_file():
         path = written if (written := path / BOARD_NAME).is_file() else path
     if not path.is_dir():

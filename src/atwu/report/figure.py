@@ -151,6 +151,7 @@ class DrawnFigure:
         text = head + text[text.index("<svg ") + len("<svg ") :]
         text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its style rule would apply to the whole page
         text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has an element figure_1
+        # Hundredths of a point are finer than any screen.
         return Markup(re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", text))
 
     def _repr_html_(self) -> str:

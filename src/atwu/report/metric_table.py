@@ -254,6 +254,7 @@ class Table:
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
         """Notes needed to read the table, one sentence each without full stop; `marks`: what the marks look like."""
         said = []
+        # What the table does not show needs no note.
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if intervals else ""))
         bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()

@@ -44,6 +44,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Answers may have control characters, which no browser shows and some refuse.
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
     # NaN is no JSON: a browser would read none of the block.

@@ -143,6 +143,7 @@ def answers(records: Records) -> list[dict[str, Any]]:
         if not models:
             continue
         methods = [models[label].ids for label in records.labels if label in models]
+        # Models may be evaluated on different rows; shown are those that most of them have.
         ids = Counter(methods or [rows.ids for rows in models.values()]).most_common(1)[0][0]
         others = [name for name, rows in models.items() if rows.ids != ids]
         places = [place for place, name in enumerate(ids) if name in known]

@@ -108,6 +108,7 @@ def _scatter(
     axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
     axes.set(**dict(zip(("xlabel", "ylabel"), labels.values(), strict=True)))
     axes.margins(0.12)
+    # Fixed from here on, or placing the names would move the limits.
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
     corner: dict[str, Any] = {"xy": tuple(map(int, up)), "xytext": (0, 4 if up[1] else -26)}
