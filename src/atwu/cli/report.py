@@ -164,7 +164,7 @@ class ReportCommand:
     """
 
     runs: list[Path] = cli_option(
-        "Study folders, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
+        "A study folder, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
         "folders, folders of results with a board.yaml, or board.json files.",
         positional=True,
     )
