@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers.trainer_callback import TrainerCallback
 
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import collate_rows
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.reduction import token_mean
 from atwu.modeling.batches import TokenBatch

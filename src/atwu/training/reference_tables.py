@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from atwu._cache import cached_tensors, hash_of_list, is_cached, run_key
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import collate_rows
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Teacher

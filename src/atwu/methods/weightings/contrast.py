@@ -21,9 +21,8 @@ from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_
 from atwu.data.arrays import FloatArray
 from atwu.data.fact_blanks import replace_words
 from atwu.data.folded_words import folded_words
-from atwu.data.languages import detect_language
+from atwu.data.languages import detect_language, listed_frequency
 from atwu.data.schema import Example, Message, Span, merged_spans
-from atwu.data.word_frequencies import listed_frequency
 from atwu.modeling.name_neighbours import NameNeighbours, mixed_names
 
 _NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")

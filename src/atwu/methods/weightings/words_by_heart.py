@@ -14,9 +14,8 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import general_text
-from atwu.data.passages import cut_words, word_spans
+from atwu.data.passages import cut_words, word_spans, wording_span
 from atwu.data.schema import Example, Span
-from atwu.data.wording import wording_span
 from atwu.methods.weightings.contrast import TOLD_APART, ReadRows, TokenLogps
 
 KEPT_BEFORE = 2
