@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
