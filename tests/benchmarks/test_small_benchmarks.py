@@ -20,8 +20,14 @@ from atwu.cli.app import run_cli
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.intervals import ModelComparison, RowMetrics
-from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
-from atwu.evaluation.metrics.muse_scores import first_tokens
+from atwu.evaluation.metrics.benchmark_scores import (
+    LUME_KINDS,
+    final_score,
+    first_tokens,
+    mia_score,
+    same_answer,
+    task_aggregate,
+)
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -272,7 +278,7 @@ def test_lume_without_members_or_template(data, model):
     assert "lume_mia_auc" not in result.overall
 
 
-def test_muse_scores(data, model):
+def test_benchmark_scores(data, model):
     benchmark = load_benchmark("muse:news")
     found = probes_of("muse:news")
     speaker = Speaker(say=lambda prompt: "He was born in Kelbury in 1802.")

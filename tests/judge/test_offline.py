@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people_rows import people
 from atwu.judge.agreement import agreement, load_cases
 from atwu.judge.offline import OfflineJudge
-from atwu.judge.rules.numerals import with_digits
+from atwu.judge.rules.normalized_words import with_digits
 from atwu.judge.verdicts import Claim, Pair, Verdict
 
 KINDS = {

@@ -17,7 +17,7 @@ import pytest
 
 from atwu._cache import short_hash
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.trace import Trace, TracedRow
+from atwu.evaluation.word_scores import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord

@@ -12,7 +12,7 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import EvalResult, row_id
-from atwu.evaluation.trace import Trace, TracedRow
+from atwu.evaluation.word_scores import Trace, TracedRow
 from atwu.report.report_page import answers, facts, leading_metric, ranking, render_report_page, summary, traced
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page

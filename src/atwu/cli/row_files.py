@@ -189,7 +189,7 @@ class RowsParaphrasesCommand(_WritesRows):
 
     def rows(self) -> Sequence[Example] | None:
         from atwu.judge.open_judge import open_asker
-        from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
+        from atwu.judge.written_rows import estimate_paraphrases, write_paraphrases
 
         asker = open_asker(self.judging, what="model")
         rows = open_rows(self.data, limit=self.limit)
@@ -221,8 +221,8 @@ class RowsLabelsCommand(_WritesRows):
 
     def rows(self) -> Sequence[Example] | None:
         from atwu.data.fact import key_token_spans
-        from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
+        from atwu.judge.written_rows import annotate_by_rule, annotate_rows, estimate_annotation
 
         asker = None
         if self.judging.judge == "offline":

@@ -32,9 +32,9 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.session import ReferenceModels
-from atwu.evaluation.trace import TRACE_NAME
 from atwu.evaluation.weight_trace import WeightTrace
 from atwu.evaluation.weighting_scores import find_auxiliary_models
+from atwu.evaluation.word_scores import TRACE_NAME
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models, needs_preferred_answers

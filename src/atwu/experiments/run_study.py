@@ -20,8 +20,8 @@ from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
-from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
+from atwu.evaluation.metrics.score_auroc import SampleAuroc
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.executors import Executor, Task

@@ -21,7 +21,7 @@ from atwu._cache import short_hash
 from atwu._file_reading import printable, read_object, type_adapter, validated
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.trace import TRACE_NAME, read_trace
+from atwu.evaluation.word_scores import TRACE_NAME, read_trace
 from atwu.modeling.model_files import CONFIG
 from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records, RunRecord

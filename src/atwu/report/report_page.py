@@ -17,8 +17,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import metric_definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult, row_id
-from atwu.evaluation.trace import Trace, TracedRow
-from atwu.evaluation.word_scores import WordScore
+from atwu.evaluation.word_scores import Trace, TracedRow, WordScore
 from atwu.report.figures import all_figures, mask_note
 from atwu.report.metric_table import (
     MEANING,

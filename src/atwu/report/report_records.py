@@ -17,7 +17,7 @@ from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.trace import Trace
+from atwu.evaluation.word_scores import Trace
 from atwu.report.metric_table import (
     DATA,
     HEADLINE,

@@ -14,7 +14,7 @@ import numpy as np
 from rich.color_triplet import ColorTriplet
 
 from atwu._file_reading import printable
-from atwu.evaluation.auroc import auroc
+from atwu.evaluation.metrics.score_auroc import auroc
 from atwu.evaluation.word_scores import WordScore, word_labels
 
 

@@ -22,7 +22,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import GENERAL, FactTable
-from atwu.evaluation.facts.known import known_probabilities
+from atwu.evaluation.metrics.key_tokens import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
 from atwu.modeling.fingerprint import model_fingerprint

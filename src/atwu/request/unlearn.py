@@ -22,10 +22,9 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables
-from atwu.evaluation.facts.known import known_notes, known_probabilities
-from atwu.evaluation.facts.readable import mark_unreadable
+from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables, mark_unreadable
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.modeling.modes import full_precision

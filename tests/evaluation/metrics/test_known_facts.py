@@ -10,7 +10,7 @@ import pytest
 
 from atwu.data.arrays import FloatArray
 from atwu.data.schema import Example
-from atwu.evaluation.facts.known import known_notes, known_probabilities
+from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 
 PARIS = Example.from_qa(
     "What is the capital of France?",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.relearning import attack_rows, check_memory, relearned
+from atwu.evaluation.facts.askings import attack_rows
+from atwu.evaluation.facts.model_states import check_memory, fine_tuned
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
@@ -36,14 +37,14 @@ def loss_of(model, rows):
 def test_training_rows_are_learned_and_the_weights_restored_afterwards(world):
     model, rows = world
     fingerprint, before = model_fingerprint(model), loss_of(model, rows)
-    with torch.no_grad(), relearned(model, rows[:1], steps=20, learning_rate=1e-2):
+    with torch.no_grad(), fine_tuned(model, rows[:1], steps=20, learning_rate=1e-2):
         assert loss_of(model, rows[:1]) < 0.2 * before
         assert not model.training
         assert all(weight.grad is None for weight in model.parameters())
         learned = model_fingerprint(model)
     assert model_fingerprint(model) == fingerprint != learned
     assert model.training
-    with relearned(model, rows[:1], steps=0, learning_rate=1.0):
+    with fine_tuned(model, rows[:1], steps=0, learning_rate=1.0):
         assert model_fingerprint(model) == fingerprint
 
 
@@ -62,7 +63,7 @@ def test_one_step_equals_plain_adamw(world):
         (-logps / count).backward()
         torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
         optimizer.step()
-    with relearned(model, rows, steps=2, learning_rate=1e-3):
+    with fine_tuned(model, rows, steps=2, learning_rate=1e-3):
         for weight, expected in zip(model.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(weight, expected, atol=2e-5, rtol=0)
 
@@ -72,7 +73,7 @@ def test_the_order_depends_only_on_the_seed(world):
 
     def trained(seed):
         torch.rand(seed + 1)
-        with relearned(model, rows, steps=3, learning_rate=1e-3, batch_size=1, seed=seed):
+        with fine_tuned(model, rows, steps=3, learning_rate=1e-3, batch_size=1, seed=seed):
             return model_fingerprint(model)
 
     assert trained(0) == trained(0)
@@ -82,11 +83,11 @@ def test_the_order_depends_only_on_the_seed(world):
 def test_small_updates_accumulate_in_half_precision(world):
     model, rows = scratch_model("micro").bfloat16(), world[1]
     before = loss_of(model, rows)
-    with relearned(model, rows, steps=30, learning_rate=3e-5):  # each step is below most weights' spacing
+    with fine_tuned(model, rows, steps=30, learning_rate=3e-5):  # each step is below most weights' spacing
         assert next(model.parameters()).dtype == torch.bfloat16
         half = before - loss_of(model, rows)
     whole = scratch_model("micro")
-    with relearned(whole, rows, steps=30, learning_rate=3e-5):
+    with fine_tuned(whole, rows, steps=30, learning_rate=3e-5):
         assert half == pytest.approx(before - loss_of(whole, rows), rel=0.2)
 
 
@@ -135,7 +136,7 @@ def test_relearning_with_adapters_removes_them_afterwards(world):
         loss_of(model, rows),
         [type(part) for part in model.modules()],
     )
-    with torch.no_grad(), relearned(model, rows[:1], steps=20, learning_rate=5e-2, lora_r=4):
+    with torch.no_grad(), fine_tuned(model, rows[:1], steps=20, learning_rate=5e-2, lora_r=4):
         assert loss_of(model, rows[:1]) < before - 0.2
         assert not model.training
     assert model_fingerprint(model) == fingerprint

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from atwu.evaluation.metrics.weight_attacks import quantized_weights, rounded_weight
+from atwu.evaluation.facts.model_states import quantized_weights, rounded_weight
 from atwu.modeling.fingerprint import model_fingerprint
 
 
