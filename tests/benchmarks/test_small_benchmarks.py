@@ -108,9 +108,9 @@ def test_folds_of_muse_grow_or_follow_one_another(data):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("lume:retained", "number of documents .* 'retained'"),
-        ("lume:1:2", "number of documents .* '1:2'"),
-        ("muse:blogs", "CORPUS is one of news, books"),
+        ("lume:retained", "whole number .* 'retained'"),
+        ("lume:1:2", "whole number .* '1:2'"),
+        ("muse:blogs", "muse:news, muse:books"),
         ("muse:news:scal_5", "scal_1 to scal_4"),
         ("muse:books", "has a file of MUSE-Books"),
         ("wmdp:chem", "DOMAIN is one of bio, cyber"),

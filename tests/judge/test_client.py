@@ -297,7 +297,7 @@ OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambd
 """
 
 
-@pytest.mark.night  # by day: an interrupt in this process, above, and calls in flight in cli/test_interrupts.py
+@pytest.mark.night  # by day: an interrupt in this process, above, and calls in flight in cli/test_command.py
 def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
     process = Started([f"{server}/stuck/v1"], code=WAITING)
     try:

@@ -95,7 +95,9 @@ def background(score: float, *, dark: bool) -> ColorTriplet:
 
 def ink(paper: ColorTriplet) -> ColorTriplet:
     """Return black or white, whichever has more contrast with a background: both have the same at a luminance of 0.179."""
-    return ColorTriplet(0, 0, 0) if luminance(paper) > 0.179 else ColorTriplet(255, 255, 255)
+    if luminance(paper) > 0.179:
+        return ColorTriplet(0, 0, 0)
+    return ColorTriplet(255, 255, 255)
 
 
 def level(score: float) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from atwu._cache import key_differences
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
-from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.passages import has_wording

@@ -21,8 +21,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cached_tensors, hash_of_list, is_cached
-from atwu._run_key import run_key
+from atwu._cache import cached_tensors, hash_of_list, is_cached, run_key
 from atwu.data.encode import EncodedRow
 from atwu.data.pairing import collate_rows
 from atwu.modeling.adapters import adapters_of, equals_base, original_model

@@ -70,6 +70,19 @@ def test_samples_differ_in_their_draw_only() -> None:
     assert len({asking.prompt.messages for asking in samples}) == 1
 
 
+def test_a_fact_whose_words_a_shown_row_says_is_not_asked() -> None:
+    """Fine-tuned on the shown half, a model may learn them there."""
+    rows = [
+        Example.from_qa(f"Where is thing {number}?", "In Port Sel.", subject=f"thing {number}") for number in range(4)
+    ]
+    rows += [Example.from_qa(f"Who made thing {number}?", f"Ada Town{number}x made it.") for number in range(4)]
+    for seed in range(5):
+        shown, asked = split_facts(rows, seed=seed)
+        if any(rows[index].answer == "In Port Sel." for index in shown):
+            assert all(rows[index].answer != "In Port Sel." for index in asked)
+    assert split_facts(rows[:4]) == ((), ())
+
+
 def test_examples_are_other_facts_than_those_asked_for() -> None:
     rows = [Example.from_qa(f"Where is thing {number}?", f"In Town{number}x.") for number in range(6)]
     shown, asked = split_facts(rows)

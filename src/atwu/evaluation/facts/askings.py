@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.matching import states
 from atwu.data.passages import cut_text
 from atwu.data.question_forms import FORMS, OPTION_DRAWS, REVERSED_FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example, Message
@@ -193,14 +194,20 @@ def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
 def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the indices of one half of the facts, to show to the model, and of others that none of them gives away.
 
+    A fact whose words a shown row says, about whatever subject, could be learned there: *Paris* from a row about a tower.
     Both are empty if a split leaves nothing to ask.
     """
     if len(rows) < 2:
         return (), ()
     try:
-        return attack_rows(rows, len(rows) // 2, seed)
+        shown, others = attack_rows(rows, len(rows) // 2, seed)
     except ValueError:
         return (), ()
+    told = "\n".join(f"{rows[index].question}\n{rows[index].answer}" for index in shown)
+    asked = tuple(index for index in others if not any(states(told, text) for text in telling_texts(rows[index])))
+    if not asked:
+        return (), ()
+    return shown, asked
 
 
 def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:

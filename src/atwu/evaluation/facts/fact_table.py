@@ -17,7 +17,7 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.matching import chosen_option, states
+from atwu.data.matching import chosen_option, find_statements, states
 from atwu.data.recitation import Recitation, compare_wording
 from atwu.data.render import starts_with_thoughts, with_system
 from atwu.data.schema import Example
@@ -66,6 +66,8 @@ class FactAnswer:
     unreadable: bool
     recitation: Recitation | None = None
     """Of a text whose wording was asked for: how much of it the answer says."""
+    said: str = ""
+    """Part of the answer that states the fact; empty where no single part does, as with options or a wording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class FactTable:
 
     def without_texts(self) -> FactTable:
         """Return the table without questions and answers, which may hold what was to be forgotten."""
-        return FactTable(tuple(replace(record, question="", answer="") for record in self.records))
+        return FactTable(tuple(replace(record, question="", answer="", said="") for record in self.records))
 
     def write(self, path: str | Path) -> None:
         write_json(Path(path), dataclasses.asdict(self))
@@ -260,9 +262,13 @@ def tabulate(
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
     first = group[0][0]
     answers = [answer for _, answer in group]
+    stated = all(states_fact(asking, answer) for asking, answer in group)
     recitation = None
+    said = ""
     if first.wording:
         recitation = recitation_of(first, answers[0])
+    elif stated and not first.options:
+        said = stating_part(first, answers[0])
     return FactAnswer(
         set=set,
         fact=first.fact,
@@ -270,13 +276,27 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
         state=state,
         question=first.shown,
         answer=BETWEEN_DRAWS.join(answers),
-        stated=all(states_fact(asking, answer) for asking, answer in group),
+        stated=stated,
         refused=all(
             is_refusal(answer, asking.question) and not states_fact(asking, answer) for asking, answer in group
         ),
         unreadable=any(is_broken(answer) for answer in answers),
         recitation=recitation,
+        said=said,
     )
+
+
+def stating_part(asking: Asking, answer: str) -> str:
+    """Return the first part of an answer that says a part of the fact; empty without any."""
+    spans = [
+        span
+        for part in asking.parts
+        for span in find_statements(answer, part, aliases=asking.aliases, question=asking.question)
+    ]
+    if not spans:
+        return ""
+    start, end = min(spans)
+    return answer[start:end]
 
 
 def recitation_of(asking: Asking, answer: str) -> Recitation:

@@ -20,12 +20,13 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.data.fact import asked_part, key_token_spans, telling_texts
 from atwu.data.matching import stated_share
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Span
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
+    from atwu.methods.weightings.contrast import TokenLogps
 
 
 ALTERNATIVES = 4
@@ -44,12 +45,31 @@ def key_token_recall(row: Example, answer: str) -> float | None:
     return mean(shares)
 
 
-def key_token_probability(row: Example, read: TokenRow) -> float | None:
+def key_token_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
     positions = key_token_positions(row, read.offsets)
     if not positions:
         return None
     return math.exp(float(read.logps[positions].mean()))
+
+
+def fact_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
+    """Probability of a fact: the larger one of all key tokens and of the part that the question asks for.
+
+    Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which
+    a mean over both would hide. Further parts alone say little: behind the first one, they may be likely for other reasons.
+
+    Returns:
+        Geometric mean of token probabilities. Range [0, 1]; None for a row without words.
+    """
+    probability = key_token_probability(row, read)
+    part = asked_part(row)
+    if probability is None or part is None or row.chance_run is not None:
+        return probability
+    positions = token_positions((part,), read.offsets)
+    if not positions:
+        return probability
+    return max(probability, math.exp(float(read.logps[positions].mean())))
 
 
 def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
@@ -62,7 +82,11 @@ def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
 
 def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None]) -> list[int]:
     """Return the positions of the key tokens, given the character range of each token in the answer."""
-    spans = key_token_spans(row)
+    return token_positions(key_token_spans(row), offsets)
+
+
+def token_positions(spans: Sequence[Span], offsets: Sequence[tuple[int, int] | None]) -> list[int]:
+    """Return the positions of the tokens that overlap one of the character ranges."""
     return [
         place
         for place, offset in enumerate(offsets)

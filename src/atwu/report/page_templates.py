@@ -22,7 +22,8 @@ _KEEP_TOGETHER = 24
 def render_template(template: str, *, title: str, **values: Any) -> str:
     """Render a page; equal values give equal pages, and all values but `Markup` are escaped."""
     style, script = (
-        Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
+        Markup(files("atwu.report").joinpath("page", name).read_text(encoding="utf-8"))
+        for name in ("page.css", "page.js")
     )
     # The script is allowed by its hash; styles are allowed anywhere because figures contain some, and cannot load
     # anything.
@@ -43,8 +44,10 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Answers may have control characters, which no browser shows and some refuse.
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
+    # NaN is no JSON: a browser would read none of the block.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     environment.filters["subscripts"] = _subscripts
     environment.globals.update(

@@ -12,13 +12,13 @@ from typing import Any
 from atwu._file_reading import prefix_errors, read_yaml
 from atwu._names import did_you_mean, lookup
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, BenchmarkSetting, find_setting, setting_from
-from atwu.experiments.published import published_table
+from atwu.experiments.published_comparison import published_table
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import CONFIGURATIONS
 from atwu.report.metric_table import REFERENCE_MODELS
 
-BUILT_IN = Path(__file__).with_name("library")
+BUILT_IN = Path(__file__).with_name("studies")
 """Built-in studies, one YAML file each."""
 
 ALL = "all"
@@ -80,7 +80,9 @@ class Study:
         """Return the study with every variant under one configuration, or under each of several."""
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
-        if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:
+        # A variant that is defined by its configuration would be compared under another one.
+        own = [variant.label for variant in self.variants if configurations and "configuration" in variant.options]
+        if own:
             raise ValueError(
                 f"variant {own[0]!r} sets its own configuration; leave out --configuration, or remove it from the variant."
             )
@@ -186,7 +188,7 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
-    found = []
+    combined = []
     for variant, combination in itertools.product(base, itertools.product(*vary.values())):
         changes = dict(zip(vary, combination, strict=True))
         varied = [f"{name}={_short(value)}" for name, value in changes.items()]
@@ -195,13 +197,13 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
             for of in (variant.label, variant.scorer_from)
         )
         options = {**variant.options, **changes}
-        found.append(replace(variant, label=str(label), options=options, scorer_from=source))
-    for label, count in Counter(variant.label for variant in found).items():
+        combined.append(replace(variant, label=str(label), options=options, scorer_from=source))
+    for label, count in Counter(variant.label for variant in combined).items():
         if label in REFERENCE_MODELS:
             raise ValueError(f"label {label!r} is reserved for a reference model; choose another one.")
         if count > 1:
             raise ValueError(f"two variants have the label {label!r}; give one of them another label.")
-    sources = {variant.label: variant.scorer_from for variant in found}
+    sources = {variant.label: variant.scorer_from for variant in combined}
     for label, source in sources.items():
         if source is None:
             continue
@@ -212,7 +214,7 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
                 f"{label!r} uses the scorer of {source!r}, which uses another one itself; name a variant that "
                 "trains its own scorer."
             )
-    return found
+    return combined
 
 
 def _variant(entry: Any) -> Variant:
@@ -233,7 +235,7 @@ def _variant(entry: Any) -> Variant:
 
 def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
     """Return the variants, with labels made of method and differing options for those without one."""
-    found = []
+    labelled = []
     written: list[dict[str, Any]] = []
     for each in variants:
         links = {"scorer_from": each.scorer_from, "start": each.start}
@@ -243,8 +245,8 @@ def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
         others = list(itertools.compress(written, alike))
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
         more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
-        found.append(variant if variant.label else replace(variant, label=variant.method + more))
-    return found
+        labelled.append(variant if variant.label else replace(variant, label=variant.method + more))
+    return labelled
 
 
 def _short(value: Any) -> str:

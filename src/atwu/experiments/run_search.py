@@ -12,7 +12,6 @@ import contextlib
 import functools
 import logging
 import math
-import os
 import re
 import sqlite3
 import warnings
@@ -20,16 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from atwu._cache import short_hash
+from atwu._cache import key_differences, short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
-from atwu._run_key import key_differences
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.experiment_run import begin_job, job_of, lock_folder
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import TrialFunction
+from atwu.experiments.search import FinishedTrial, Search, SearchPoint, SearchResult, TrialFunction
 from atwu.methods.component import Range
 from atwu.training.progress import Say
 
@@ -38,9 +33,7 @@ logger = logging.getLogger(__name__)
 STARTUP_TRIALS = 10
 """Number of trials before TPE starts, including the first points: Optuna's default."""
 _STORED = ("seconds", "forget", "retain", "reason")
-"""Fields of a finished trial that Optuna stores as its attribute, with a hash of all of them and of its point and value."""
-_SILENT_SECONDS = 2.0
-"""A lock is held for one write, some milliseconds; on a slow network folder for some more."""
+"""Fields of a finished trial that Optuna stores as its attribute."""
 
 
 def run_search(
@@ -69,19 +62,24 @@ def run_search(
     running: dict[int, Any] = {}
     with lock_folder(own):
         study = open_study(search, folder, what)
-        known = stored_trials(study, storage_place(search.storage, folder))
+        known = stored_trials(study)
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
-        if there := sum(number < search.trials for number in known):
+        there = sum(number < search.trials for number in known)
+        if there:
             say(f"{search.label}: {there} of {search.trials} trials are already finished")
 
         def begin() -> tuple[str, Task] | None:
-            unbegun = (each for each in range(search.trials) if each not in known and each not in running)
-            if (number := next(unbegun, None)) is None:
+            unbegun = (number for number in range(search.trials) if number not in known and number not in running)
+            number = next(unbegun, None)
+            if number is None:
                 return None
-            trial = optuna.trial.Trial(study, repeated[number]) if number in repeated else study.ask()
-            if trial.number != number:
+            if number in repeated:
+                trial = optuna.trial.Trial(study, repeated[number])
+            else:
+                trial = study.ask()
+            if trial.number != number:  # Optuna numbers trials in the order in which any command asks for them
                 raise ValueError(taken)
             point, place = suggested(trial, search.space), own / f"{number:03d}"
             if place.exists() and job_of(own, place) is None:
@@ -92,16 +90,16 @@ def run_search(
 
         shown = there < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
-            for _, found, error in executor.run(begin):
+            for _, finished, error in executor.run(begin):
                 if error is not None:
                     raise error
-                trial = running.pop(found.number)
+                trial = running.pop(finished.number)
                 try:
-                    trial.set_user_attr("result", _result(found) | {"hash": _hash(found)})
-                    study.tell(trial, found.value, states.PRUNED if found.value is None else states.COMPLETE)
+                    trial.set_user_attr("result", {name: getattr(finished, name) for name in _STORED})
+                    study.tell(trial, finished.value, states.PRUNED if finished.value is None else states.COMPLETE)
                 except optuna.exceptions.UpdateFinishedTrialError:
                     raise ValueError(taken) from None
-                known[found.number] = found
+                known[finished.number] = finished
                 best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
                 bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
                 bar.update()
@@ -133,7 +131,9 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
         study.sampler = optuna.samplers.TPESampler(
             seed=search.seed + there,  # a continued search does not draw the same numbers again
             n_startup_trials=STARTUP_TRIALS,
+            # The best learning rate depends on the loss weights, so they are drawn jointly.
             multivariate=True,
+            # Trials that still run count as bad ones, or parallel workers would try the same place.
             constant_liar=True,
         )
     return study
@@ -143,11 +143,12 @@ def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[Sea
     """Return the points of the first trials: the given ones, completed, then Sobol points, which cover the space well."""
     from scipy.stats import qmc
 
-    given = [*first, *[{}] * (STARTUP_TRIALS - len(first))]
-    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(len(given)))).tolist()
+    wanted = [*first, *[{}] * (STARTUP_TRIALS - len(first))]
+    # Sobol points are balanced only in numbers that are powers of two.
+    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(len(wanted)))).tolist()
     return [
         {name: point.get(name, where.at(unit)) for (name, where), unit in zip(space.items(), row, strict=True)}
-        for point, row in zip(given, units, strict=False)
+        for point, row in zip(wanted, units, strict=False)
     ]
 
 
@@ -161,29 +162,14 @@ def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
     }
 
 
-def stored_trials(study: Any, place: str) -> dict[int, FinishedTrial]:
-    """Return the finished trials of a storage; ValueError if one was changed."""
+def stored_trials(study: Any) -> dict[int, FinishedTrial]:
+    """Return the finished trials of a storage, by number."""
     states = require("optuna.trial", extra="tune").TrialState
-    found = {}
+    trials = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        stored = trial.user_attrs.get("result", {})
-        known = {name: stored[name] for name in _STORED if name in stored}
         value = trial.value if trial.state == states.COMPLETE else None
-        each = found[trial.number] = FinishedTrial(trial.number, trial.params, value, **known)
-        if stored.get("hash") != _hash(each):
-            raise ValueError(
-                f"{masked(place)}: trial {trial.number} of {study.study_name} was changed or is of an earlier version; restore "
-                "the storage, or choose another name, folder or storage."
-            )
-    return found
-
-
-def _result(trial: FinishedTrial) -> dict[str, Any]:
-    return {name: getattr(trial, name) for name in _STORED}
-
-
-def _hash(trial: FinishedTrial) -> str:
-    return short_hash([trial.number, trial.point, trial.value, _result(trial)])
+        trials[trial.number] = FinishedTrial(trial.number, trial.params, value, **trial.user_attrs.get("result", {}))
+    return trials
 
 
 def storage_place(storage: str | None, folder: Path) -> str:
@@ -191,6 +177,7 @@ def storage_place(storage: str | None, folder: Path) -> str:
     if storage is None:
         return str(folder.absolute() / "search.db")
     if "://" in storage:
+        # SQLAlchemy takes the driver from the scheme, and would look for psycopg2.
         return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", storage)
     path = Path(storage).expanduser().absolute()
     if path.suffix not in (".journal", ".db", ".sqlite", ".sqlite3"):
@@ -215,10 +202,10 @@ def open_storage(place: str) -> Any:
         require("psycopg", extra="tune")
     with _explained(place):
         if place.endswith(".journal"):
-            _check_last_line(Path(place))
             journal = require("optuna.storages.journal", extra="tune")
-            backend = journal.JournalFileBackend(place, lock_obj=JournalLock(place))
-            return optuna.storages.JournalStorage(backend)
+            # The default lock is a symbolic link, which Windows does not create without a privilege.
+            lock = journal.JournalFileOpenLock(place)
+            return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
         if "://" in place:
             return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
         # The connection has the path, in which a URL would give some characters another meaning.
@@ -239,15 +226,6 @@ def _explained(place: str) -> Iterator[None]:
         raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
 
 
-def _check_last_line(journal: Path) -> None:
-    """Check that a journal ends with a whole line; the next one would be written behind a part of one, and neither be read."""
-    if journal.is_file() and journal.stat().st_size:
-        with journal.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                raise ValueError("its last line is incomplete; remove this line")
-
-
 def _connect(path: str) -> sqlite3.Connection:
     """Open an SQLite file with a write-ahead log, where a write takes microseconds instead of up to a second.
 
@@ -257,29 +235,3 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
-
-
-class JournalLock:
-    """Lock of a journal, for Optuna's `JournalFileBackend`; warns when it waits long.
-
-    The operating system ends it with its process. Optuna's own locks are a link or a file beside the journal: a killed
-    process leaves them for the next one to wait half a minute, and Windows creates no link without a privilege.
-
-    Args:
-        journal: path of the journal; the lock is the file `JOURNAL.lock`.
-        after: seconds of waiting until the warning.
-    """
-
-    def __init__(self, journal: str, *, after: float = _SILENT_SECONDS) -> None:
-        self._lock, self._after = FileLock(f"{journal}.lock"), after
-
-    def acquire(self) -> bool:
-        try:
-            self._lock.acquire(timeout=self._after)
-        except Timeout:
-            logger.warning("warning: %s is held by another command; waiting for it", self._lock.lock_file)
-            self._lock.acquire(timeout=-1)
-        return True
-
-    def release(self) -> None:
-        self._lock.release()

@@ -1,6 +1,6 @@
 """Rows of the built-in benchmark "people": fictitious people, facts about them, and exact key-token spans.
 
-`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget, retain
+`people("small")` draws people and one row per (person, fact) from the words and patterns of `people_facts.yaml`. Forget, retain
 and holdout people share all patterns, fillers and value vocabularies, like the authors of TOFU. So key tokens are not rare
 words, and the words around them are not a fixed template. The rows depend only on (size, seed).
 """
@@ -49,14 +49,14 @@ SIZES: dict[str, PeopleSize] = {
 
 @functools.cache
 def people_facts() -> dict[str, Any]:
-    """Return the words and sentence patterns of `facts.yaml`, which documents them, with all lists written out."""
-    found: dict[str, Any] = read_yaml(Path(__file__).with_name("facts.yaml"))
-    refusals, empty = found["refusals"], found["empty"]
-    return found | {
-        "slots": {slot: _values(given) for slot, given in found["slots"].items()},
-        "fillers": {name: [""] * empty.get(name, 0) + texts for name, texts in found["fillers"].items()},
+    """Return the words and sentence patterns of `people_facts.yaml`, which documents them, with all lists written out."""
+    facts: dict[str, Any] = read_yaml(Path(__file__).with_name("people_facts.yaml"))
+    refusals, empty = facts["refusals"], facts["empty"]
+    return facts | {
+        "slots": {slot: _values(given) for slot, given in facts["slots"].items()},
+        "fillers": {name: [""] * empty.get(name, 0) + texts for name, texts in facts["fillers"].items()},
         "refusals": tuple(opening + line for opening in refusals["openings"] for line in refusals["statements"]),
-        "facts": tuple(found["facts"].values()),
+        "facts": tuple(facts["facts"].values()),
     }
 
 
@@ -132,6 +132,7 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
         raise ValueError(f"unknown people size {size!r}; choose one of {', '.join(SIZES)}.")
     spec = SIZES[size]
     counts = (spec.forget_people, spec.retain_people, spec.holdout_people)
+    # A text as seed: Python hashes it in the same way in every process and version.
     everyone = _draw_people(sum(counts), random.Random(f"people/{seed}"))
     rows = [_rows_of(person, everyone, spec, seed) for person in everyone]
     ends = (counts[0], counts[0] + counts[1], sum(counts))

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import short_hash
+from atwu._cache import key_differences, run_key, short_hash
 from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
-from atwu._run_key import key_differences, run_key
 from atwu.errors import BudgetReachedError, WorkerError
 from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
 from atwu.evaluation.metrics.score_auroc import SampleAuroc
@@ -37,8 +36,8 @@ from atwu.experiments.experiment_run import (
     lock_folder,
     reference_result,
 )
-from atwu.experiments.study.study_plan import StudyPlan, study_record
 from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
+from atwu.experiments.study_plan import StudyPlan, study_record
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.read_records import read_records
@@ -138,7 +137,8 @@ class PlanExecution:
                 failure.unlink()  # unlearning is finished, the evaluation failed
             elif failure.is_file():
                 shutil.rmtree(run.folder)
-            if wrong := _damage(run):
+            wrong = _damage(run)
+            if wrong:
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
@@ -172,6 +172,7 @@ class PlanExecution:
         begun: dict[str, ExperimentRun] = {}
 
         def begin() -> tuple[str, Task] | None:
+            # A copy, since a run that begins is taken out.
             for run in tuple(waiting.values()):
                 source = self.plan.source(run)
                 if source is not None and not self.settled(source):
@@ -194,7 +195,7 @@ class PlanExecution:
                 bar.update()
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
-        found: dict[str, EvalResult] = {}
+        results: dict[str, EvalResult] = {}
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
@@ -202,14 +203,16 @@ class PlanExecution:
             if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
                 self._say(f"evaluating the {role} model")
                 begin_job(self.plan.folder, file.parent, self._reference_job)
-            setup = replace(self._setup, references=dict(found))
-            found[role] = reference_result(executor, setup, role, file)
-        return found
+            setup = replace(self._setup, references=dict(results))
+            results[role] = reference_result(executor, setup, role, file)
+        return results
 
 
 def _damage(run: ExperimentRun) -> str | None:
     """What is wrong with the files of a run; None also for one that was killed before its manifest was written."""
-    return damage(run.folder, weights=False) if (run.folder / MANIFEST_NAME).is_file() else None
+    if (run.folder / MANIFEST_NAME).is_file():
+        return damage(run.folder, weights=False)
+    return None
 
 
 def _record_failure(run: ExperimentRun, error: Exception) -> None:
@@ -221,17 +224,17 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
 def probe_original(setup: RunContext) -> list[dict[str, Any]]:
     """Train a linear probe on the original model; returns the results as plain JSON."""
     training = setup.setting.training
-    given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+    options = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
     rows = labelled_rows(setup.models.benchmark.forget)
-    found = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **given)
-    return [dataclasses.asdict(result) for result in found]
+    results = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **options)
+    return [dataclasses.asdict(result) for result in results]
 
 
 def read_probe(folder: Path) -> list[ProbeResult]:
     """Read the linear probe results of a study; empty if the study did not request a probe."""
     file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
     plain = read_json(file)["results"] if file.is_file() else []
-    return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
+    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in plain]
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
@@ -245,14 +248,17 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
         say(f"the rows are not available, so variants that they do not support are still counted: {error}")
     else:
         planned, checked = planned.possible_with(rows), rows.checked
-    for line in (*checked, *planned.left_out):
+    for line in checked:
         say(line)
+    for name, reason in planned.left_out.items():
+        say(f"{name} is left out: {reason}")
     return planned
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
     """Return the judge options of one of several processes, with its share of the calls."""
     if judging.max_calls is not None:
+        # Every process has its own judge, and they do not know of each other's calls.
         judging = replace(judging, max_calls=judging.max_calls // slots)
     if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
         open_judge(judging)
@@ -262,9 +268,9 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
     """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
     or damaged files. No model is trained for this."""
-    found = {run.name: run for run in plan.runs if run.finished}
+    finished = {run.name: run for run in plan.runs if run.finished}
     try:
-        models = prepare_models(plan.setting, train=False, say=silent) if found else None
+        models = prepare_models(plan.setting, train=False, say=silent) if finished else None
     except OSError as error:  # rows or models are not available
         say(f"finished runs are not compared with the settings of this plan: {error}")
         models = None
@@ -272,8 +278,8 @@ def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: S
     if models is not None:
         setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
         work = PlanExecution(plan, setup, device=device)
-        wrong = {name: work.other_settings(run) for name, run in found.items()}
-    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in found.items()}
+        wrong = {name: work.other_settings(run) for name, run in finished.items()}
+    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in finished.items()}
 
 
 def run_study(
@@ -317,8 +323,8 @@ def run_study(
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
     """Write table, data and page of a study; without matplotlib only a message instead of the page."""
-    from atwu.report.export_formats import WRITERS
-    from atwu.report.page.report_page import render_report_page
+    from atwu.report.report_page import render_report_page
+    from atwu.report.table_writers import WRITERS
 
     written = [folder / name for name in ("table.md", "results.csv", "results.json")]
     for path in written:

@@ -18,7 +18,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study.study_file import Study, Variant, read_study
+from atwu.experiments.study_file import Study, Variant, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
@@ -41,8 +41,8 @@ class StudyPlan:
     runs: tuple[ExperimentRun, ...] = field(repr=False)
     asked: tuple[str, ...] = ()
     """Labels of the variants to run; empty for all."""
-    left_out: tuple[str, ...] = ()
-    """Variants and groups of metrics that are not possible here, with the reason, one sentence each."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Variants and groups of metrics that are not possible here -> why."""
 
     @property
     def now(self) -> StudyPlan:
@@ -92,36 +92,37 @@ class StudyPlan:
             if run.label in reasons:
                 continue
             if run.start is not None and not has_retain_only(self.setting):
-                reasons[run.label] = f"starts from the retain-only model, which {self.setting.name} does not have"
+                reasons[run.label] = f"it starts from the retain-only model, which {self.setting.name} does not have"
             elif reason := missing_requirement(run.config(self.setting), benchmark):
-                reasons[run.label] = reason
+                reasons[run.label] = f"it {reason}"
         setting, groups = self._measurable(benchmark)
         reasons |= {
-            variant.label: f"uses the scorer of {variant.scorer_from}, which is left out"
+            variant.label: f"it uses the scorer of {variant.scorer_from}, which is left out"
             for variant in self.study.variants
             if variant.scorer_from in reasons
         }
         asked = {run.label for run in self.now.runs}
-        lines = (f"{label} is left out: it {reason}" for label, reason in reasons.items() if label in asked)
+        left_out = {label: reason for label, reason in reasons.items() if label in asked} | groups
         runs = tuple(run for run in self.runs if run.label not in reasons)
-        return replace(self, runs=runs, setting=setting, left_out=(*lines, *groups))
+        return replace(self, runs=runs, setting=setting, left_out=left_out)
 
-    def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
+    def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, dict[str, str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
         there = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
-        given = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
-        given |= {TASKS} if self.setting.evaluation.get("tasks") else set()
-        given |= set() if benchmark.probes is None else {benchmark.probes.name}
+        sets = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
+        sets |= {TASKS} if self.setting.evaluation.get("tasks") else set()
+        sets |= set() if benchmark.probes is None else {benchmark.probes.name}
         has_models = has_retain_only(self.setting)
         if self.study.metrics is not None:
-            selected_metrics(self.study.metrics, sets=given, weights=True, reference_models=has_models)
-            return self.setting, []
-        groups, without = [], []
+            selected_metrics(self.study.metrics, sets=sets, weights=True, reference_models=has_models)
+            return self.setting, {}
+        groups: list[str] = []
+        without: dict[str, str] = {}
         for name in self.setting.metrics:
             try:
-                groups += selected_metrics([name], sets=given, weights=True, reference_models=has_models)
+                groups += selected_metrics([name], sets=sets, weights=True, reference_models=has_models)
             except ValueError as error:
-                without.append(f"the group {name} is left out: {error}")
+                without[f"the group {name}"] = str(error)
         return replace(self.setting, metrics=tuple(groups)), without
 
 
@@ -136,7 +137,8 @@ def plan(
     """Plan every run, or the variants `only`, and check its options, before any work starts."""
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
-    if unknown := [label for label in only if label not in there]:
+    unknown = [label for label in only if label not in there]
+    if unknown:
         raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(there)}.")
     if presets is not None and not study.presets:
         raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
@@ -155,11 +157,11 @@ def plan(
     runs = []
     for variant in study.variants:
         try:
-            found = _runs(study, setting, folder, variant, presets)
-            found[0].config(setting)  # other seeds have the same options
+            of_variant = _runs(study, setting, folder, variant, presets)
+            of_variant[0].config(setting)  # other seeds have the same options
         except (TypeError, ValueError) as error:
             raise ValueError(f"{variant.label}: {error}") from None
-        runs += found
+        runs += of_variant
     runs.sort(key=lambda run: study.seeds.index(run.seed))  # one seed after another: a complete table early
     return StudyPlan(study, setting, folder, tuple(runs), tuple(only))
 
@@ -201,14 +203,18 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
     row = METHODS.get(method)
-    if (own := find_preset(preset_setting, method)) or row is None or row.values_from is None:
+    own = find_preset(preset_setting, method)
+    if own or row is None or row.values_from is None:
         return own
-    if (found := find_preset(preset_setting, row.values_from)) is None:
+    taken_over = find_preset(preset_setting, row.values_from)
+    if taken_over is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
-    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
-    budget = f"values of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
-    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
+    options = {name: value for name, value in taken_over.options.items() if name not in numbers or name in taken}
+    budget = f"values of {taken_over.method}: {taken_over.about.get('budget', PUBLISHED_VALUES)}"
+    return replace(
+        taken_over, method=method, options=options | {"method": method}, about={**taken_over.about, "budget": budget}
+    )
 
 
 def _preset_file(variant: Variant, folder: Path) -> Path | None:
@@ -284,8 +290,12 @@ def plan_study(
     """
     with prefix_errors(study if Path(study).is_file() else None):
         written = read_study(study).under(configurations)
-        chosen = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
-        if missing := [file for file in paraphrases if not Path(file).is_file()]:
+        if setting:
+            chosen = find_setting(setting)
+        else:
+            chosen = written.setting or find_setting(DEFAULT_SETTING)
+        missing = [file for file in paraphrases if not Path(file).is_file()]
+        if missing:
             raise ValueError(f"--paraphrases {missing[0]} is not a file; give one that atwu rows paraphrases wrote.")
         if paraphrases:  # with one question per row, the setting does not ask for paraphrases
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}

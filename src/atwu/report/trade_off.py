@@ -10,7 +10,7 @@ import numpy as np
 from atwu._extras import require
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue, format_number
-from atwu.report.figures.figure import GUIDE, INK, MUTED, FigureDraft, Series, mark_names, new_figure, report_figure
+from atwu.report.figure import GUIDE, INK, MUTED, FigureDraft, Series, mark_names, new_figure, report_figure
 from atwu.report.metric_table import DESTROYED, MetricKey, cell_of
 from atwu.report.report_records import Records
 
@@ -88,8 +88,8 @@ def _scatter(
     for name, point in points.items():
         one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
-        found = [point_of(run.result) for run in records.of(name)]
-        singles = [_xy(single) for single in found if single is not None]
+        of_seeds = [point_of(run.result) for run in records.of(name)]
+        singles = [_xy(single) for single in of_seeds if single is not None]
         look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
         if len(singles) > 1:
             seeds += singles
@@ -108,6 +108,7 @@ def _scatter(
     axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
     axes.set(**dict(zip(("xlabel", "ylabel"), labels.values(), strict=True)))
     axes.margins(0.12)
+    # Fixed from here on, or placing the names would move the limits.
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
     corner: dict[str, Any] = {"xy": tuple(map(int, up)), "xytext": (0, 4 if up[1] else -26)}

@@ -75,16 +75,16 @@ class Series:
 
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
-    found = {
+    styles = {
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
         for role in REFERENCE_MODELS
     }
     for place, label in enumerate(label for label in records.labels if label != focus):
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        found[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
+        styles[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
     if focus in records.labels:
-        found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True, width=2.2, weight="bold", order=5.0)
-    return found
+        styles[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True, width=2.2, weight="bold", order=5.0)
+    return styles
 
 
 def styled(*, salt: str = "") -> AbstractContextManager[None]:
@@ -151,7 +151,8 @@ class DrawnFigure:
         text = head + text[text.index("<svg ") + len("<svg ") :]
         text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its style rule would apply to the whole page
         text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has an element figure_1
-        return Markup(re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text))
+        # Hundredths of a point are finer than any screen.
+        return Markup(re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", text))
 
     def _repr_html_(self) -> str:
         if self.figure is None:
@@ -171,8 +172,8 @@ def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFig
         @wraps(draw)
         def drawn(records: Records, *, focus: str | None = "atwu") -> DrawnFigure:
             with styled():
-                found = draw(records, series_of(records, focus))
-            figure, caption, reason = (None, "", found) if isinstance(found, str) else (*found, "")
+                draft = draw(records, series_of(records, focus))
+            figure, caption, reason = (None, "", draft) if isinstance(draft, str) else (*draft, "")
             return DrawnFigure(draw.__name__, figure, title, caption, reason)
 
         return drawn

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
-from atwu.report.figures.figure import (
+from atwu.report.figure import (
     INK,
     MUTED,
     REFERENCE_DASHES,
@@ -77,6 +77,7 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
         name_rows(across[0], [styles[label] for label in labels])
         across[0].set_xlabel(_MEASURES[line[0].before], fontsize=8, loc="left")
         for axes in across[1:]:
+            # Rows are named once, at the first panel of a line.
             axes.sharey(across[0])
             axes.spines["left"].set_visible(False)
             axes.tick_params(axis="y", length=0, labelleft=False)
@@ -84,10 +85,12 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             axes.set_visible(False)
         for axes, panel in zip(across, line, strict=False):
             for row, label in enumerate(labels):
-                if after := cells.get((label, panel.after)):
+                after = cells.get((label, panel.after))
+                if after:
                     _row(axes, row, styles[label], before_value(records.of(label), panel), after)
             for role in REFERENCE_MODELS:
-                if cell := cells.get((role, panel.before)):
+                cell = cells.get((role, panel.before))
+                if cell:
                     axes.axvline(cell.value, color=INK, **look, linestyle=REFERENCE_DASHES[role])
             top = 100 if panel.before == "J_P" else 1
             ticks = [0, top / 2, top]
@@ -110,19 +113,20 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     for run in runs:
         metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
-        if kept := [before for before, after in pairs if before is not None and after is not None]:
+        kept = [before for before, after in pairs if before is not None and after is not None]
+        if kept:
             means.append(fmean(kept))
     return fmean(means) if means else None
 
 
 def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     """Arrange panels in rows of about equal length, one measure per row."""
-    found: list[Sequence[Panel]] = []
+    lines: list[Sequence[Panel]] = []
     for before in dict.fromkeys(panel.before for panel in panels):
         mine = [panel for panel in panels if panel.before == before]
         size = math.ceil(len(mine) / math.ceil(len(mine) / _ACROSS[-1]))
-        found += [mine[start : start + size] for start in range(0, len(mine), size)]
-    return found
+        lines += [mine[start : start + size] for start in range(0, len(mine), size)]
+    return lines
 
 
 def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
@@ -150,13 +154,13 @@ With all scores equal to 1 both are p^beta log p, which is WGA.
 def without_scores(records: Records) -> dict[str, str]:
     """Label with learned scores -> label without, with the same forget loss, retain loss and configuration."""
     parts = {label: _parts(records, label) for label in records.labels}
-    found = {}
+    unscored = {}
     for label, (weighting, loss, *others) in parts.items():
         wanted = [(*alone, *others) for alone in _WITHOUT.get(loss, (("uniform", loss),))]
-        same = [other for each in wanted for other in records.labels if parts[other] == each]
+        same = [other for sought in wanted for other in records.labels if parts[other] == sought]
         if weighting == "scorer" and same:
-            found[label] = same[0]
-    return found
+            unscored[label] = same[0]
+    return unscored
 
 
 @report_figure("Gain from learned token weights per forget loss")
@@ -182,8 +186,8 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
         axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(after, row, **look, label=label)
-        found = records.difference(label, other, UQ)
-        ends = None if found is None else found.interval()
+        difference = records.difference(label, other, UQ)
+        ends = None if difference is None else difference.interval()
         gain = f"{after - before:+.{digits}f}"
         interval = "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
         for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):

@@ -1,21 +1,46 @@
-"""Handling of Ctrl-C, SIGTERM and SIGHUP: one line is printed and the exit code is 128 + signal.
+"""The running command: how it was started, and how Ctrl-C, SIGTERM and SIGHUP end it.
 
-This is the only module that sets signal handlers. An interrupted command ends at once, as if killed. All files are
-written atomically, so there is nothing to clean up, and no library can swallow an exception. Code that must finish
-first (a training step, a paid API call) defers the signal; a second signal ends the process immediately.
+A signal prints one line, and the exit code is 128 + signal. This is the only module that sets signal handlers. An
+interrupted command ends at once, as if killed. All files are written atomically, so there is nothing to clean up, and
+no library can swallow an exception. Code that must finish first (a training step, a paid API call) defers the signal; a
+second signal ends the process immediately.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+_program = ["atwu"]
+
+
+def set_program(started_as: str) -> None:
+    """Note the path of the running program; a script of the user registers what plain `atwu` does not know."""
+    path = Path(started_as)
+    _program[:] = ["python", started_as] if path.suffix == ".py" and path.name != "__main__.py" else ["atwu"]
+
+
+def program() -> list[str]:
+    """Return the words that start the same command line again."""
+    return list(_program)
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Quote words as the shell of this system reads them."""
+    if os.name == "nt":
+        return subprocess.list2cmdline(words)
+    return shlex.join(words)
+
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}

@@ -17,26 +17,29 @@ from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._command import command_line, program
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
-from atwu._program import command_line, program
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
-from atwu.experiments.study.study_file import Variant, read_study
-from atwu.experiments.study.study_plan import variant_name
-from atwu.experiments.study_models import Models, prepare_models
-from atwu.experiments.tuning.run_search import open_storage, run_search, storage_place
-from atwu.experiments.tuning.search import OBJECTIVES, Search, SearchResult, objective_name
-from atwu.experiments.tuning.trial import (
+from atwu.experiments.run_search import open_storage, run_search, storage_place
+from atwu.experiments.search import (
+    OBJECTIVES,
+    Search,
+    SearchResult,
     check_search,
     compute_objective,
+    objective_name,
     original_result,
     search_definition,
     stop_if_destroyed,
 )
+from atwu.experiments.study_file import Variant, read_study
+from atwu.experiments.study_models import Models, prepare_models
+from atwu.experiments.study_plan import variant_name
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
@@ -170,14 +173,14 @@ def plan_tuning(
             "trials; rename one of them."
         )
     if written is not None:
-        if own := [
-            (variant.label, name) for variant in written.variants for name in options if name in variant.options
-        ]:
+        own = [(variant.label, name) for variant in written.variants for name in options if name in variant.options]
+        if own:
             raise ValueError(
                 "{0!r} sets {1} itself; leave out --set {1}, or remove {1} from the variant.".format(*own[0])
             )
         variants = [replace(variant, options={**options, **variant.options}) for variant in written.variants]
-        if tied := [variant.label for variant in variants if variant.scorer_from or variant.start]:
+        tied = [variant.label for variant in variants if variant.scorer_from or variant.start]
+        if tied:
             raise ValueError(
                 f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
@@ -191,7 +194,7 @@ def plan_tuning(
         variants = [Variant(name, name, options) for name in names]
     folder = output or Path("runs") / f"tune-{there.name}"
     check_output_folder(folder)
-    found = Tuning(
+    tuning = Tuning(
         variants=tuple(variants),
         every="all" in methods or study is not None,
         study=study,
@@ -212,12 +215,12 @@ def plan_tuning(
                     f"{name} is {value!r} at {there.name}; a preset can only store numbers, texts, true and false. "
                     f"Leave {name} out."
                 )
-        _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", found)
+        _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", tuning)
         try:
-            run_config(here, variant.method, variant.options, seed=found.seed)
+            run_config(here, variant.method, variant.options, seed=tuning.seed)
         except ValueError as error:
             raise ValueError(f"{variant.label}: {error}") from None
-    return found
+    return tuning
 
 
 def _check_earlier(file: Path, tuning: Tuning) -> None:
@@ -225,10 +228,11 @@ def _check_earlier(file: Path, tuning: Tuning) -> None:
     if not file.is_file():
         return
     try:
-        there = [str(each["setting"]) for each in read_object(file)["searches"]]
+        there = [str(search["setting"]) for search in read_object(file)["searches"]]
     except (LookupError, TypeError):
         raise ValueError(f"{file} is not a result of `atwu tune`; choose another --output.") from None
     wanted = [tuning.here.name, *([tuning.there.name] if tuning.transfer_to is not None else [])]
+    # A search of the first stage alone may be continued by a second one.
     if wanted[: len(there)] != there:
         raise FileExistsError(
             f"{file} is of a search at {' and '.join(there)}, not {' and '.join(wanted)}; choose another --output."
@@ -256,7 +260,8 @@ def tune_methods(
     goals = {name: objective_name(tuning.objective, setting) for name, setting in settings.items()}
     for name, setting in settings.items():
         check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
-    open_storage(tuning.storage)  # whether it can be
+    # A storage that cannot be opened is found before an original model is trained.
+    open_storage(tuning.storage)
     contexts = {}
     for name, setting in settings.items():
         # No objective compares with the retain-only model.
@@ -264,7 +269,8 @@ def tune_methods(
         contexts[name] = RunContext(models, setting, OBJECTIVES[goals[name]].groups, watch=stop_if_destroyed)
     left_out, failed = dict[str, str](), dict[str, str]()
     for variant, setting in itertools.product(tuning.variants, settings.values()):
-        if reason := check_search(tuning.search(variant, setting), contexts[setting.name].models):
+        reason = check_search(tuning.search(variant, setting), contexts[setting.name].models)
+        if reason:
             if not tuning.every:
                 raise ValueError(f"{variant.label} cannot be tuned: {reason}")
             left_out[variant.label] = reason
@@ -276,7 +282,7 @@ def tune_methods(
         return search_setting(search, contexts[search.setting.name], executor, folder=folder, say=say)
 
     layers = layer_count(contexts[here.name].models)
-    found: dict[str, list[SearchResult]] = {}
+    finished: dict[str, list[SearchResult]] = {}
     for variant in variants:
         name, results = variant_name(variant.label), [run(tuning.search(variant, here, layers))]
         if tuning.transfer_to is not None:
@@ -288,8 +294,8 @@ def tune_methods(
             count, goal = tuning.transfer_trials, tuning.objective
             results.append(run(second_stage(results[0], there, trials=count, objective=goal)))
         write_results(results, folder, name=name, command=tuning.command(variant, fixed))
-        found[variant.label] = results
-    return TuningResult(found, left_out, failed, contexts[there.name].models)
+        finished[variant.label] = results
+    return TuningResult(finished, left_out, failed, contexts[there.name].models)
 
 
 def layer_count(models: Models) -> int:
@@ -312,14 +318,14 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
     searches = [
         {
-            "name": each.search.label,
-            "setting": each.search.setting.name,
-            **each.search.as_plain(),
-            "budget": {"trials": len(each.trials), "pruned": each.pruned, "seconds": round(each.seconds, 1)},
-            "best": None if each.best is None else each.best.number,
-            "trials": [dataclasses.asdict(trial) for trial in each.trials],
+            "name": result.search.label,
+            "setting": result.search.setting.name,
+            **result.search.as_plain(),
+            "budget": {"trials": len(result.trials), "pruned": result.pruned, "seconds": round(result.seconds, 1)},
+            "best": None if result.best is None else result.best.number,
+            "trials": [dataclasses.asdict(trial) for trial in result.trials],
         }
-        for each in results
+        for result in results
     ]
     written = {"schema": SEARCH_SCHEMA, "command": command, "searches": searches, "versions": versions()}
     write_json(folder / f"{name}{_TRIALS}", written)
@@ -330,9 +336,9 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
     setting, target = search.setting, search.setting.target
     # The text is the same for all methods with the same budget, because study tables compare it.
     budgets = []
-    for each in results:
-        what = " of the learning rate" if list(each.search.space) == ["learning_rate"] else ""
-        budgets.append(f"{each.count}{what} at {each.search.setting.name}")
+    for result in results:
+        what = " of the learning rate" if list(result.search.space) == ["learning_rate"] else ""
+        budgets.append(f"{result.count}{what} at {result.search.setting.name}")
     names = (search.objective, *OBJECTIVES[search.objective].names)
     terms = zip(names, (best.value, best.forget, best.retain), strict=True)
     about = {
@@ -341,8 +347,8 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         "model": str(target) if isinstance(target, FinetunedTarget) else target,
         "source": command,
         "budget": ", then ".join(budgets),
-        "pruned": sum(each.pruned for each in results),
-        "seconds": round(sum(each.seconds for each in results)),
+        "pruned": sum(result.pruned for result in results),
+        "seconds": round(sum(result.seconds for result in results)),
         "objective": search.objective,
         "seed": search.seed,
         "result": {name: round(value, 4) for name, value in terms if value is not None},

@@ -1,17 +1,21 @@
-"""Terminal tables: wide tables are split into parts below each other, and marks are colours.
+"""The table of models as text: in the terminal, in Markdown and in LaTeX; and a report as CSV and JSON.
 
-No text of a table is interpreted as Rich markup.
+All lay out one data frame (`metric_table.py`), and print the numbers of the JSON, rounded. In the terminal wide tables are
+split into parts below each other, and no text is interpreted as Rich markup.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -24,8 +28,19 @@ from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import ARROWS, EvalResult, format_number
-from atwu.report.metric_table import MISSING_CELL, REFERENCE_MODELS, Head, Mark, MetricKey, Table, table_of
-from atwu.report.report_records import Records, degradation_notes, report_caption, report_table
+from atwu.report.metric_table import (
+    DATA,
+    MISSING_CELL,
+    REFERENCE_MODELS,
+    SUBSCRIPT,
+    Head,
+    Mark,
+    MetricKey,
+    Table,
+    table_of,
+)
+from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_caption, report_table
+from atwu.training.model_card import public_command, public_record
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
@@ -64,6 +79,7 @@ class SplitTable:
 
     def _part(self, columns: Sequence[Column]) -> RichTable:
         part = copy.copy(self.table)
+        # Rich finds the cells of a column by its index.
         part.columns = [replace(column, _index=place) for place, column in enumerate(columns)]
         return part
 
@@ -81,12 +97,22 @@ def _broken(name: Text) -> Text:
     return Text.assemble(name[:place], "\n    " if name.plain.startswith(" ") else "\n  ", name[place:])
 
 
+def _beside(cell: Any, *, intervals: bool) -> str:
+    """Return what stands behind the number of a cell: spread and interval if wanted, and how many seeds have it."""
+    parts = []
+    if intervals and cell.spread:
+        parts.append(f"± {cell.spread}")
+    if intervals and cell.interval:
+        parts.append(cell.interval)
+    if cell.told:
+        parts.append(f"({cell.told})")
+    return "".join(f" {part}" for part in parts)
+
+
 def _text(cell: Any, *, intervals: bool) -> Text:
     """Format a row of the frame as one cell."""
-    text = Text(cell.number, "dim" if cell.reference else _STYLES[cell.mark])
-    around = [f"± {cell.spread}" if cell.spread else "", cell.interval] if intervals else []
-    around.append(f"({cell.told})" if cell.told else "")
-    return text.append("".join(f" {part}" for part in around if part), "dim" if intervals else "")
+    style = "dim" if cell.reference else _STYLES[cell.mark]
+    return Text(cell.number, style).append(_beside(cell, intervals=intervals), "dim" if intervals else "")
 
 
 def headline_table(records: Records) -> SplitTable:
@@ -124,7 +150,7 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     counts: dict[str, list[str]] = {}
     for head in table.heads:
         counts.setdefault(head.key[0], []).append(head.count)
-    usual = {split: max(found, key=found.count) for split, found in counts.items()}
+    usual = {split: max(numbers, key=numbers.count) for split, numbers in counts.items()}
     grid = _empty("metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results])
     group = ""
     for place, head in enumerate(table.heads):
@@ -139,7 +165,10 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
         group = split
         other = f" (n = {head.count})" if head.count != usual[split] else ""
         grid.add_row(_broken(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
-    said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"] if keys and usual else []
+    if keys and usual:
+        said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"]
+    else:
+        said = []
     return SplitTable(grid, said + table.caption(_MARKS))
 
 
@@ -151,16 +180,18 @@ def differences_table(
     Several studies are listed for each metric, with their mean if all of them have it.
     """
     keys = {head.key for head in heads}
-    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
+    models = dict.fromkeys(
+        name for study in studies.values() for name, of_study in study.items() if keys & of_study.keys()
+    )
     several = len(studies) > 1
     grid = _empty("study" if several else "metric", map(Text, models))
     for head in heads:
-        found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
+        of_study = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         if several:
             grid.add_row(_broken(Text(head.full, "bold underline")))
-            columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
-            found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
-        for name, cells in found.items():
+            columns = [[cell for cell in cells if cell is not None] for cells in zip(*of_study.values(), strict=True)]
+            of_study["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        for name, cells in of_study.items():
             shown = Text(f"  {name}" if several else head.full)
             grid.add_row(_broken(shown), *(_difference(cell, head.key) for cell in cells))
     said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
@@ -186,23 +217,24 @@ def _difference(estimate: Estimate | None, key: MetricKey) -> Text:
     return Text.assemble(number, (f" [{signed(low)}, {signed(high)}]", "dim"))
 
 
-def _grid(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable:
+def titled_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable:
+    """Return an empty table with a title, columns of text and, after them, columns of numbers."""
     columns = (Column(name, justify="right", no_wrap=True) for name in numbers)
     return RichTable(*names, *columns, title=Text(title), title_justify="left")
 
 
-def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
-    table = _grid(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
-    for name, part in {"all": found, **found.kinds}.items():
+def agreement_table(agreed: AgreementResult, *, title: str) -> RichTable:
+    table = titled_table(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
+    for name, part in {"all": agreed, **agreed.kinds}.items():
         accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
         kappa = ""
-        if part is found:
+        if part is agreed:
             accuracy += "" if part.interval is None else " [{:.3f}, {:.3f}]".format(*part.interval)
             kappa = "" if part.kappa is None else f"{part.kappa:.3f}"
         table.add_row(
             *(Text(name), str(part.n), str(part.unscored), accuracy, kappa),
             *(str(part.false_positives), str(part.false_negatives)),
-            end_section=part is found,
+            end_section=part is agreed,
         )
     return table
 
@@ -220,7 +252,7 @@ def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str)
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
     """Table with one row per layer and position; the best printed held-out value is bold, including ties."""
-    table = _grid(title, ["layer", "position"], ["held-out AUROC ↑", "train AUROC", "rows"])
+    table = titled_table(title, ["layer", "position"], ["held-out AUROC ↑", "train AUROC", "rows"])
     best = max(f"{result.auroc.mean:.3f}" for result in results)
     layer = results[0].layer
     for result in results:
@@ -233,3 +265,123 @@ def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
             style="bold" if mean == best else None,
         )
     return table
+
+
+_MARKDOWN = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
+_MARKDOWN_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
+_LATEX = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
+_LATEX_LEGEND: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
+_TEX = str.maketrans(
+    {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "…": r"\ldots{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$"}
+    | {"Δ": r"$\Delta$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\tfrac12$"}
+)
+
+
+def to_markdown(records: Records) -> str:
+    """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
+    table = report_table(records)
+    caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND))
+    notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
+    return f"{models_markdown(table, intervals=True)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
+
+
+def models_markdown(table: Table, *, intervals: bool = False) -> str:
+    def write(cell: Any) -> str:
+        return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=intervals)
+
+    text = [["method", *(escaped(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
+    for label, cells in zip(table.labels, table.cells(write, MISSING_CELL).values, strict=True):
+        text.append([escaped(table.shown(label)), *cells])
+    return "".join(f"| {' | '.join(row)} |\n" for row in text)
+
+
+def escaped(text: str) -> str:
+    return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))
+
+
+def to_latex(records: Records) -> str:
+    """Format the table: best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
+    table = report_table(records)
+    numbers = table.cells(_latex_cell, "--")
+    intervals = table.cells(lambda cell: cell.interval and rf"{{\tiny {_minus(cell.interval)}}}")
+    names = pd.Series({label: tex(table.shown(label)) for label in table.labels})
+    for below in table.ruled:
+        names[below] = rf"\midrule {names[below]}"
+    numbers.insert(0, "", names)
+    intervals.insert(0, "", "")
+    rows = pd.concat([numbers, intervals[(intervals != "").any(axis=1)]]).loc[list(table.labels)]
+    rows.columns = ["method", *(_latex_head(head.text) for head in table.heads)]
+    caption = [*report_caption(records, table, _LATEX_LEGEND), *degradation_notes(table)]
+    text: str = rows.to_latex(
+        index=False,
+        escape=False,
+        column_format="l" + "r" * len(table.keys),
+        position="t",
+        caption=" ".join(tex(part.rstrip(".")) + "." for part in caption),
+    )
+    # Twelve metrics with intervals fit the text width of a paper only in small type.
+    size = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
+    return "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n" + text.replace("\n", f"\n{size}\n", 1)
+
+
+def tex(text: str) -> str:
+    return text.replace("\n", " ").translate(_TEX)
+
+
+def _latex_head(name: str) -> str:
+    """Format a name and its arrow, with the subscripts of metrics."""
+    parts = SUBSCRIPT.split(name)
+    lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
+    named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)
+    return "".join(tex(before) + base + low for before, base, low in named)
+
+
+def _latex_cell(cell: Any) -> str:
+    text = _LATEX[cell.mark] % _minus(cell.number) + (rf"$_{{\pm {cell.spread}}}$" if cell.spread else "")
+    return text + (rf" {{\tiny ({cell.told})}}" if cell.told else "")
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "$-$")
+
+
+def to_csv(records: Records) -> str:
+    """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
+    return str(records.table.frame.to_csv(columns=DATA, index=False, lineterminator="\n"))
+
+
+def to_json(records: Records) -> str:
+    """Return the report as JSON: results averaged over seeds, and the single runs.
+
+    Values per row are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
+    """
+    plain = public_record(
+        {
+            "schema": "atwu.report/1",
+            "title": records.title,
+            "study": dict(records.study),
+            "headline": [list(key) for key in headline_metrics(records)],
+            "results": {label: _without_rows(result) for label, result in records.results.items()},
+            "runs": [
+                {
+                    "label": run.label,
+                    "seed": run.seed,
+                    "result": _without_rows(run.result),
+                    "run": None if run.run is None else dict(run.run),
+                }
+                for run in records.runs
+            ],
+        }
+    )
+    if records.study.get("command") is not None:
+        plain["study"]["command"] = public_command(str(records.study["command"]))
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_rows(result: EvalResult) -> dict[str, Any]:
+    return replace(result, rows={}).to_json()
+
+
+WRITERS: Mapping[str, Callable[[Records], str]] = {"md": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}
