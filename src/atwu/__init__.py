@@ -23,7 +23,7 @@ _NAMES = {
     "atwu.methods.weightings.token_scorer": "TokenScorer",
     "atwu.training.config": "UnlearnConfig FinetuneConfig",
     "atwu.evaluation.unlearn_trainer": "UnlearnTrainer",
-    "atwu.training.finetune": "FinetuneTrainer",
+    "atwu.training.token_trainer": "FinetuneTrainer",
     "atwu.request.asking.ask": "ask",
     "atwu.request.asking.ask_result": "AskResult",
     "atwu.request.unlearn": "unlearn",
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from atwu.request.unlearn import unlearn as unlearn
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig
-    from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer
+    from atwu.training.token_trainer import FinetuneTrainer as FinetuneTrainer
 
 __all__ = ["__version__", *_EXPORTS]
 

@@ -23,7 +23,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import eval_mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import distillation, divergence, first_token, likelihood, preference, representation
-from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
-from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
-from atwu.methods.weightings import learned, model_based, precomputed
+from atwu.methods.weightings import model_based, precomputed
 
 ComponentKind = Literal["weighting", "forget loss"]
 """Kinds of component that may be plain functions."""
@@ -55,7 +53,7 @@ WEIGHTINGS = Registry[type[Weighting]](
         "rare_nouns": precomputed.RareNouns,
         "key_tokens": precomputed.KeyTokenWeights,
         "labels": precomputed.Labels,
-        "scorer": learned.LearnedScores,
+        "scorer": model_based.LearnedScores,
     },
 )
 
@@ -80,14 +78,14 @@ FORGET_LOSSES = Registry[type[ForgetLoss]](
         "redirection": representation.Redirection,
         "ceu": divergence.CrossEntropyUnlearning,
         "max_entropy": divergence.MaxEntropy,
-        "bootstrapping": TokenBootstrapping,
-        "sequence_bootstrapping": SequenceBootstrapping,
+        "bootstrapping": likelihood.TokenBootstrapping,
+        "sequence_bootstrapping": likelihood.SequenceBootstrapping,
         "js_refusal_row": first_token.JSToRefusalRow,
         "flat": preference.FLAT,
         "prompted_teacher": distillation.PromptedTeacher,
         "smoothed_attention": distillation.SmoothedAttention,
         "novice_teacher": distillation.NoviceTeacher,
-        "logit_margin": LogitMargin,
+        "logit_margin": divergence.LogitMargin,
     },
 )
 
@@ -103,7 +101,7 @@ RETAIN_LOSSES = Registry[type[RetainLoss] | None](
         "activation": representation.Activation,
         "js_first": first_token.FirstTokenJS,
         "ap": preference.AnswerPreservation,
-        "limited_nll": LimitedNLL,
+        "limited_nll": likelihood.LimitedNLL,
         "top_logits": distillation.TopLogits,
         "none": None,
     },

@@ -18,8 +18,7 @@ from atwu.methods.component import PreserveLoss, RetainLoss
 from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
 from atwu.methods.losses.reduction import reduced, sequence_mean, token_mean
 from atwu.methods.recipe import Recipe, recipe
-from atwu.methods.weightings.combine import combined
-from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.model_based import LearnedScores, combined
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens

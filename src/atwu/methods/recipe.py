@@ -34,10 +34,10 @@ from atwu.methods.component_registry import (
 )
 from atwu.methods.losses.first_token import ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
-from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.model_based import LearnedScores
 
 if TYPE_CHECKING:
-    from atwu.methods.weightings.combine import Combination
+    from atwu.methods.weightings.model_based import Combination
     from atwu.modeling.reference import ReferenceSpec
 
 CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {

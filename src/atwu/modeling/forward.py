@@ -1,7 +1,7 @@
 """One forward pass over any number of batches that applies the output layer to counted tokens only.
 
 All losses and metrics get their log-probabilities here. The pass packs rows and computes log-probabilities directly from
-hidden states; fast paths that would change the outputs of a model (see `fast_paths.py`) are not used.
+hidden states; fast paths that would change the outputs of a model (see `single_pass.py`) are not used.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Comparison
-from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.layers import unwrap
-from atwu.modeling.single_pass import ForwardSpec, run_pass
+from atwu.modeling.single_pass import ForwardSpec, can_stop_at, fast_path_support, run_pass
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]

@@ -34,12 +34,10 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.fast_paths import can_pack, fast_path_support
+from atwu.modeling.batches import Packing, TokenBatch, lay_out, no_mask
 from atwu.modeling.forward import position_limit
-from atwu.modeling.layers import unwrap
-from atwu.modeling.modes import eval_mode
-from atwu.modeling.packed_attention import Packing, no_mask
+from atwu.modeling.layers import eval_mode, unwrap
+from atwu.modeling.single_pass import can_pack, fast_path_support
 
 _ROOM = 32
 """Tokens for which the cache has room whenever it is copied."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from atwu._files import synced
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
-from atwu.modeling.gguf_read import gguf_tokenizer
+from atwu.modeling.named_models import gguf_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np

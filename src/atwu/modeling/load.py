@@ -1,4 +1,4 @@
-"""Load models and tokenizers: safetensors only, remote code only on request.
+"""Load models and tokenizers: safetensors only, remote code only on request; and fingerprints that identify weights.
 
 Damaged files are rejected before a library reads them (`model_files.py`), and damaged models once they are loaded
 (`model_checks.py`). A name is a folder, a Hub name, a short name or a GGUF file (`named_models.py`). A folder with a LoRA
@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from atwu._cache import tensor_digest
 from atwu._extras import require
 from atwu._file_reading import read_object
+from atwu._files import file_digest
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
-from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.layers import unwrap
 from atwu.modeling.model_checks import (
@@ -46,7 +48,7 @@ from atwu.modeling.quantization import (
     quantization_config,
     quiet_bitsandbytes,
 )
-from atwu.modeling.tokenizer_file import follow_file
+from atwu.modeling.tokenizer_file import follow_file, set_chat_template
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -408,3 +410,35 @@ def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
     settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
+
+
+def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
+    """Return a fingerprint of stored weights: a digest of the files of a folder, or name and commit on the Hub.
+
+    For an adapter folder it does not include the base model.
+    """
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    source = model_source(name)
+    if files := sorted(Path(source).glob("*.safetensors")):
+        return file_digest(*files)
+    return f"{source}@{extract_commit_hash(cached_file(source, 'config.json', revision=revision), None)}"
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Hash all parameters and buffers (name, dtype, shape and bytes) to 32 hexadecimal digits.
+
+    Adapters are included with their scaling and whether they are enabled; so are the scales of quantized weights.
+    """
+    # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
+    for parameter in model.parameters():
+        if parameter.is_meta or hasattr(parameter, "device_mesh") or hasattr(parameter, "ds_id"):
+            raise ValueError("cannot fingerprint weights that are sharded over processes or not loaded.")
+    adapters = ""
+    for name, module in model.named_modules():
+        scaling = getattr(module, "scaling", None)  # set on layers of peft
+        if isinstance(scaling, dict):
+            off = bool(getattr(module, "disable_adapters", False))
+            adapters += f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}"
+    weights = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    return tensor_digest(weights, adapters.encode())

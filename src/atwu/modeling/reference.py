@@ -1,6 +1,6 @@
 """Outputs of the original model for losses that need it: of all rows before training, or of one micro-batch.
 
-`atwu.training.reference_tables` chooses between the two. Distributions are stored as the final hidden states that predict
+`atwu.training.precompute` chooses between the two. Distributions are stored as the final hidden states that predict
 each token. With a copy of the output layer they give the exact distribution, at `hidden` instead of `vocabulary` numbers per
 token.
 """
@@ -25,11 +25,10 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher
-from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
-from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import decoder_layers, eval_mode, unwrap
+from atwu.modeling.single_pass import fast_path_support
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.encode import EncodedRow
-from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.modes import eval_mode, full_precision
+from atwu.modeling.layers import decoder_layers, eval_mode, full_precision, unwrap
 
 PROXY_ROWS = 64
 """Retain rows whose inputs are collected, at most: some 2,000 tokens, several times the width of small models."""

@@ -1,4 +1,7 @@
-"""Configurations of training runs: `TrainingArguments` with the fields of `atwu.training.training_options`."""
+"""Configurations of training runs: `TrainingArguments` with the fields of `atwu.training.training_options`.
+
+At the end, preset files of the user: options of `UnlearnConfig` in YAML.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,24 @@ import os
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from transformers import SchedulerType, TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
-from atwu._file_reading import parse_json
-from atwu._names import lookup
+from atwu._file_reading import parse_json, read_yaml
+from atwu._files import write_text
+from atwu._names import did_you_mean, lookup
 from atwu._options import Option, options_of
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
+from atwu.methods.presets import Preset
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 
 
@@ -53,7 +59,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         _check_schedule(self)
         if self.optim_args:
             _check_optim_args(self, self.optim_args)
-        check_sharding(self, quantized=self.quantize is not None)
+        _check_sharding(self, quantized=self.quantize is not None)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
@@ -295,6 +301,9 @@ _REFUSED = {
 """Options of transformers that would be ignored or train something else than what was asked, with the reason."""
 
 
+_STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
 def check_supported_args(config: TrainingArguments) -> None:
     for name, reason in _REFUSED.items():
         if getattr(config, name) != type(config).__dataclass_fields__[name].default:
@@ -332,6 +341,33 @@ def check_supported_args(config: TrainingArguments) -> None:
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
+
+
+def _check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
+    how = config.fsdp_plugin_args
+    if how is None:
+        if config.fsdp:
+            raise ValueError("fsdp: xla is not supported.")
+        return
+    for asked, why in (
+        (how["fsdp_version"] != 2, "version must be 2"),
+        (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
+        (
+            how["cpu_ram_efficient_loading"],
+            ("cpu_ram_efficient_loading is not supported: every process reads the weights"),
+        ),
+        (
+            str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
+            "SIZE_BASED_WRAP does not work for lists of layers",
+        ),
+        (
+            how.get("cpu_offload") and not (torch.accelerator.is_available() and not config.use_cpu),
+            "cpu_offload needs a GPU",
+        ),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+    ):
+        if asked:
+            raise ValueError(f"fsdp: {why}.")
 
 
 def _check_schedule(config: TrainingArguments) -> None:
@@ -398,3 +434,41 @@ def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> Unlear
     if forget is None:
         raise TypeError("UnlearnTrainer needs forget_dataset: the forget set.")
     return args or UnlearnConfig()
+
+
+def read_preset(path: str | Path) -> Preset:
+    """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    about = values.pop("about", None) or {}
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
+    _check_preset(values, where=str(path))
+    return Preset(path.absolute().parent.name, values["method"], values, about)
+
+
+def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write a preset atomically, creating its folder if needed."""
+    path = Path(path)
+    _check_preset(options, where=str(path))
+    head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
+    first = ["method", "learning_rate", "forget_weight", "retain_weight"]
+    keys = sorted(options, key=lambda key: first.index(key) if key in first else len(first))
+    body = {**{key: options[key] for key in keys}, "about": dict(about)}
+    write_text(path, head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _check_preset(options: Mapping[str, Any], *, where: str) -> None:
+    if not isinstance(options.get("method"), str):
+        raise ValueError(f"{where}: a preset needs the name of its method, as in 'method: atwu'.")
+    known = sorted(option_names() - {"output_dir"})
+    for key, value in options.items():
+        if key not in known:
+            hint = did_you_mean(key, known, " Put everything that is not an option under 'about'.")
+            raise ValueError(f"{where}: unknown option {key!r}.{hint}")
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(f"{where}: {key} must be a number, text, true or false, got {value!r}.")

@@ -16,10 +16,7 @@ from torch import nn
 
 from atwu._extras import require
 from atwu.methods.recipe import Recipe
-from atwu.modeling.adapter_targets import not_adapted
-from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
-from atwu.modeling.chat_template import check_template
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.adapters import Lora, adapters_of, attach, not_adapted, unmergeable
 from atwu.modeling.layers import decoder_layers, output_matrices, unwrap
 from atwu.modeling.load import (
     DTYPES,
@@ -31,11 +28,13 @@ from atwu.modeling.load import (
     load_model,
     load_tokenizer,
     model_class,
+    model_fingerprint,
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import check_quantization
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
+from atwu.modeling.tokenizer_file import check_template
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
 

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.batches import Layout, TokenBatch, common_start, lay_out
-from atwu.modeling.fast_paths import can_pack, switch_to_packing
+from atwu.modeling.batches import Layout, Packing, TokenBatch, common_start, lay_out, no_mask
 from atwu.modeling.layers import block_list, text_config, unwrap
-from atwu.modeling.packed_attention import Packing, no_mask
+from atwu.modeling.single_pass import can_pack, switch_to_packing
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
 from atwu.training.training_rows import UnlearningRows

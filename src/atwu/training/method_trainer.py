@@ -22,12 +22,17 @@ from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.layers import text_config, train_only_down_projections, unwrap
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import eval_mode, text_config, train_only_down_projections, unwrap
 from atwu.training.change_cleaning import ChangeCleaning
-from atwu.training.component_collapse import ComponentCollapse
 from atwu.training.config import UnlearnConfig, checked_config
-from atwu.training.gradient_rectification import GradientRectification
+from atwu.training.gradient_changes import (
+    ComponentCollapse,
+    GradientChange,
+    GradientRectification,
+    gaussian_noise,
+    loss_at_perturbed_weights,
+    sam_perturbation,
+)
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -37,8 +42,8 @@ from atwu.training.load_to_train import (
     trained_layers,
     with_lora,
 )
-from atwu.training.own_samples import OwnSamples
 from atwu.training.precompute import (
+    OriginalModel,
     PrecomputedTables,
     count_labelled_rows,
     digests_of_inputs,
@@ -46,12 +51,10 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.reference_tables import OriginalModel
 from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import UnlearningRows, unlearning_rows
-from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
+from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
 
 
 class MethodTrainer(TokenTrainer):
@@ -196,13 +199,15 @@ class MethodTrainer(TokenTrainer):
             answers = OwnSamples(self, processing_class)
             self.stateful.append(answers)
             self.add_callback(answers)
-        self.rectification: GradientRectification | None = None
+        self.stateful += filter(None, (self.alternation, self.weight_updates))
+        self.gradient_change: GradientChange | None = None
+        """Change of the forget gradient; the configuration refuses two."""
         if args.rectify_gradient:
-            self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
-        self.stateful += filter(None, (self.alternation, self.weight_updates, self.rectification))
-        self.collapse: ComponentCollapse | None = None
+            rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
+            self.gradient_change = rectification
+            self.stateful.append(rectification)
         if args.collapse_components:
-            self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
+            self.gradient_change = ComponentCollapse(self.loaded.model, args.collapse_components)
         self.cleaning: ChangeCleaning | None = None
         """Cleaning of the change since now, so before a checkpoint is loaded."""
         if args.clean_change and rows.retain is not None:
@@ -360,10 +365,8 @@ class MethodTrainer(TokenTrainer):
                 losses = result.retain_per_row.to(self._row_losses)
                 # A row may be drawn twice in a step, so its losses are counted, too.
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
-        # Both need the retain gradient of the step apart from the forget gradient; at most one of them is set.
-        change = self.rectification or self.collapse
-        if change is not None and result.kept is not None:
-            change.collect(result.kept)
+        if self.gradient_change is not None and result.kept is not None:
+            self.gradient_change.collect(result.kept)
         if self.args.perturbs_weights:
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
@@ -401,10 +404,8 @@ class MethodTrainer(TokenTrainer):
         loss: Tensor = super().training_step(*args, **kwargs)
         if not self.accelerator.sync_gradients:  # further micro-batches of this optimizer step follow
             return loss
-        if self.rectification is not None:
-            self.add_logged("rectified", torch.tensor(self.rectification.rectify()))
-        if self.collapse is not None:
-            self.add_logged("collapsed", torch.tensor(self.collapse.collapse()))
+        if self.gradient_change is not None:
+            self.add_logged(self.gradient_change.logged, torch.tensor(self.gradient_change.change()))
         # Logged terms are summed over processes; these are the same in all of them.
         if self.weight_updates is not None:
             self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))

@@ -13,10 +13,10 @@ import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,16 @@ from atwu._manifest import LOG_NAME, RECORD_NAME, write_manifest
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft
 from atwu.modeling.device import machine, peak_memory
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.layers import unwrap
-from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
+from atwu.modeling.load import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    add_adapter,
+    check_objects,
+    load_model,
+    model_fingerprint,
+)
 from atwu.modeling.model_checks import state_tying
 from atwu.modeling.tokenizer_file import warn_of_rebuilt
 from atwu.training.checkpoints import (
@@ -41,17 +47,23 @@ from atwu.training.checkpoints import (
     names_as_stored,
     packages,
     publish_checkpoint,
+    random_state_name,
     restore_renamed,
+    set_random_state,
     training_key,
+    write_random_state,
 )
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
-from atwu.training.random_state import random_state_name, set_random_state, write_random_state
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
-from atwu.training.sharding import gathered, shard_model
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -373,3 +385,41 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
     record = public_record(read_object(folder / RECORD_NAME))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
     return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)
+
+
+# Several processes: what accelerate and transformers leave open about sharded weights (FSDP 2).
+
+
+def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> _T:
+    """Compute a value in the main process and broadcast it to every process."""
+    if config.world_size == 1:
+        return make()
+    from accelerate.utils import broadcast_object_list
+
+    objects: list[Any] = [make() if config.process_index == 0 else None]
+    broadcast_object_list(objects)
+    value: _T = objects[0]
+    return value
+
+
+def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
+    """Enable sharding in an accelerator without an FSDP plugin, as for processes on CPUs; `options` are the
+    plugin's."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    state, plugin = accelerator.state, FullyShardedDataParallelPlugin(**options)
+    if state.mixed_precision != "no":
+        plugin.set_mixed_precision(state.mixed_precision)
+    state.fsdp_plugin = plugin
+    state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+
+def gathered(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
+    """Gather all weights of a sharded model in the main process; tied weights are one tensor, as `save_pretrained`
+    expects."""
+    weights: dict[str, Tensor] = accelerator.get_state_dict(model)
+    named = list(model.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in reversed(named)}
+    shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
+    return weights | shared

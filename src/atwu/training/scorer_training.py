@@ -23,8 +23,8 @@ from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import reduced, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.learned import LearnedScores
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
+from atwu.methods.weightings.model_based import LearnedScores
 from atwu.methods.weightings.token_scorer import LabelPrior, Prior, TokenScorer, scorer_objective
 from atwu.training.training_rows import UnlearningRows
 

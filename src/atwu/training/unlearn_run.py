@@ -19,13 +19,18 @@ from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
 from atwu.methods.component import RowsName
-from atwu.modeling.chat_template import template_text
-from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
-from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
+from atwu.modeling.load import (
+    check_model_name,
+    is_adapter,
+    load_model,
+    load_tokenizer,
+    model_fingerprint,
+    stored_weights_fingerprint,
+)
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
+from atwu.modeling.tokenizer_file import template_text
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import FinetuneConfig, TokenTrainingConfig, UnlearnConfig
-from atwu.training.finetune import FinetuneTrainer
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import JsonLog, Say, logged, silent
@@ -33,7 +38,7 @@ from atwu.training.row_sets import RowSet, encode_dataset, report_rows
 from atwu.training.run_folder import RunFolder
 from atwu.training.saving_trainer import push
 from atwu.training.scorer_training import scorer_of
-from atwu.training.token_trainer import TokenTrainer
+from atwu.training.token_trainer import FinetuneTrainer, TokenTrainer
 from atwu.training.training_rows import unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]

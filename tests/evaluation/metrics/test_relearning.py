@@ -15,7 +15,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.relearning import attack_rows, check_memory, relearned
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 ROWS = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from atwu.evaluation.metrics.relearning import relearned
 from atwu.evaluation.metrics.weight_attacks import quantized_weights
-from atwu.modeling.modes import bfloat16_weights
+from atwu.modeling.layers import bfloat16_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

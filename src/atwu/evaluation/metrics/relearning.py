@@ -66,7 +66,7 @@ def relearned(
     import torch
     from torch.utils.data import BatchSampler, RandomSampler
 
-    from atwu.modeling.modes import restored
+    from atwu.modeling.layers import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     size, generator = min(batch_size, len(bare)), torch.Generator().manual_seed(seed)
@@ -86,7 +86,7 @@ def relearned(
 def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
     """Attach new LoRA adapters and remove them on leaving; the model's own weights do not change."""
     from atwu.modeling.adapters import Lora, attach
-    from atwu.modeling.modes import restored_modes
+    from atwu.modeling.layers import restored_modes
 
     trainable = [(weight, weight.requires_grad) for weight in model.parameters()]
     with restored_modes(model):

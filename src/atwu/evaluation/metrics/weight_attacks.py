@@ -184,7 +184,7 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
     precision. int8 has one scale per output channel, int4 one per 128 inputs.
     """
-    from atwu.modeling.modes import restored
+    from atwu.modeling.layers import restored
 
     weights = list(_matrices(model))
     if not weights:

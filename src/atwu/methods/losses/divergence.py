@@ -1,4 +1,4 @@
-"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
+"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, PDU, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
 `logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a
@@ -229,6 +229,20 @@ class MaxEntropy(WeightedDistance):
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
+
+
+class LogitMargin(WeightedDistance):
+    """`(max z - mean z)^2` over the vocabulary; 0 at the uniform distribution, hundreds for a trained model (PDU).
+
+    The difference is the same for logits z and log-probabilities. Published code takes the logits that follow each answer
+    token, which predict the next one, instead of those before it.
+    """
+
+    formula = "w (max z - mean z)²"
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        logps = logps.clamp(min=LOWEST_LOGP)
+        return (logps.amax(-1) - logps.mean(-1)).square()
 
 
 class _ToOriginal(RetainLoss):

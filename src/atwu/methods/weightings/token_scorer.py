@@ -20,7 +20,7 @@ from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.errors import ModelFileError
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.modeling.forward import HiddenPosition
 from atwu.modeling.model_files import read_tensors
 
