@@ -179,6 +179,7 @@ def _add(table: Registry[Any], name: str, component: Any, base: type[Component])
         component = _from_function(kind, component)
     if not (isinstance(component, type) and issubclass(component, base)):
         raise ValueError(f"a {kind} must be a subclass of atwu.{base.__name__}, got {component!r}.")
+    # Flags, YAML keys and search spaces are by name alone, so that a name must mean one type of value.
     known = component_options()
     for option in options_of_component(component):
         other = known.get(option.name)
@@ -244,13 +245,16 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
         values = function(**arguments, **{name: getattr(self, name) for name in numbers})
         shape = getattr(values, "shape", None)
         if shape != context.logps.shape:
-            what = type(values).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
+            what = type(values).__name__
+            if shape is not None:
+                what = f"a tensor of shape {tuple(shape)}"
             raise ValueError(
                 f"{kind} {function.__name__} returned {what}; expected one value per token, a tensor of the shape of logps, "
                 f"{tuple(context.logps.shape)}."
             )
         return values
 
+    # A class is made by hand, since `Component` turns annotations into the fields of a dataclass.
     body = {
         name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()
     } | {

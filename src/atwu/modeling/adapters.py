@@ -106,7 +106,9 @@ def adapters_of(model: nn.Module) -> PeftModel | None:
     peft: Any = sys.modules.get("peft")
     inner = unwrap(model)
     # If peft is not imported, the model cannot be one of its models; importing it takes seconds.
-    adapted: PeftModel | None = inner if peft is not None and isinstance(inner, peft.PeftModel) else None
+    if peft is None or not isinstance(inner, peft.PeftModel):
+        return None
+    adapted: PeftModel = inner
     return adapted
 
 
@@ -117,8 +119,7 @@ def original_model(model: nn.Module) -> Iterator[nn.Module]:
     On exit, gradients, `requires_grad` and the train/eval mode of every module are unchanged.
     """
     adapted = adapters_of(model)
-    if adapted is None:
-        raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not contain the original model.")
+    assert adapted is not None
     # peft's own switch also changes requires_grad of adapters; sharded ones would stay frozen.
     enabled: list[Any] = [module for module in adapted.modules() if getattr(module, "disable_adapters", None) is False]
     try:
@@ -137,9 +138,9 @@ def merge_adapters(model: nn.Module) -> Any:
     The given model cannot be used afterwards. Half-precision weights round the update to their own precision.
     """
     adapted = adapters_of(model)
-    if adapted is None:
-        raise ValueError(f"{type(unwrap(model)).__name__} has no adapters to merge.")
-    if reason := unmergeable(adapted):
+    assert adapted is not None
+    reason = unmergeable(adapted)
+    if reason:
         raise ValueError(f"the adapters cannot be merged: {reason}. Save the adapter and load it with its base model.")
     was_training = adapted.training
     with quiet_peft():
@@ -330,9 +331,14 @@ def _short(names: Any) -> str:
 
 def _starts(model: nn.Module) -> tuple[str, ...]:
     """Return the name prefixes of the decoder layers; of all lists of layers if the decoder list is not identified."""
-    blocks, getter = block_list(model), getattr(model, "get_decoder", None)
-    decoder: nn.Module = getter() if getter is not None else model
-    lists = set(decoder.modules()) if blocks is None else {blocks}
+    blocks, decoder = block_list(model), model
+    if blocks is not None:
+        lists: set[nn.Module] = {blocks}
+    else:
+        getter = getattr(model, "get_decoder", None)
+        if getter is not None:
+            decoder = getter()
+        lists = set(decoder.modules())
     return tuple(f"{name}." for name, module in text_lists(model).items() if module in lists)
 
 

@@ -21,7 +21,7 @@ from atwu.data.schema import IGNORE_INDEX
 PACKED = "atwu_packed"
 
 _CPU_GROUPS = 4
-"""Number of length groups on the CPU, where less padding outweighs more calls; other devices use one group."""
+"""Number of length groups on the CPU, at most: less padding outweighs more calls there. Other devices use one group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
         shape = (len(rows), max(lengths))
         slots = [torch.arange(length) + place * shape[1] for place, length in enumerate(lengths)]
         owned = [torch.ones(length, dtype=torch.bool) for length in lengths]
-    place = torch.cat(slots)
+    place = torch.cat(slots)  # a shared slot occurs several times, with the same token and position
     input_ids = torch.zeros(shape, dtype=torch.long)
     position_ids = torch.zeros(shape, dtype=torch.long)
     input_ids.view(-1)[place] = torch.cat(rows)
@@ -179,7 +179,9 @@ class Packing:
         """Describe rows by their slots, and by which of them each row is the first to have (`Layout`)."""
         # Longest first: rows of a group are padded to its first one.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]), reverse=True)
-        count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(rows))
+        count = 1
+        if device.type == "cpu":
+            count = min(_CPU_GROUPS, len(rows))
         outputs = torch.empty(sum(int(counted.sum()) for counted in owned), dtype=torch.long)
         groups, ends, done = list[Tensor](), [round((group + 1) * len(rows) / count) for group in range(count)], 0
         for first, end in itertools.pairwise((0, *ends)):
@@ -212,13 +214,12 @@ def packed_attention(
     cast = packing.float32 and (dtype == torch.bfloat16 or torch.is_autocast_enabled(device))
     if cast:
         query, key, value = query.float(), key.float(), value.float()
-    queries, keys, values = (_unpacked(packing.groups, states) for states in (query, key, value))
+    queries, keys, values = (_unpack(packing.groups, states) for states in (query, key, value))
     outputs = list[Tensor]()
     for one_query, one_key, one_value in zip(queries, keys, values, strict=True):
         mask = _window_mask(one_query.shape[2], kwargs.get("sliding_window"), query.device)
-        options = kwargs | {
-            "is_causal": mask is None
-        }  # a window's mask is causal itself; the kernel takes one of the two
+        # A window's mask is causal itself, and the kernel takes one of the two.
+        options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
         outputs.append(output.flatten(0, 1).flatten(1))
@@ -226,7 +227,7 @@ def packed_attention(
     return _read(torch.cat(outputs), packing.outputs).view(1, -1, heads, size).to(dtype), None
 
 
-def _unpacked(groups: Sequence[Tensor], states: Tensor) -> list[Tensor]:
+def _unpack(groups: Sequence[Tensor], states: Tensor) -> list[Tensor]:
     """(1, heads, all slots, size) -> (rows, heads, width, size) for each group."""
     _, heads, _, size = states.shape
     slots = torch.cat([group.flatten() for group in groups])

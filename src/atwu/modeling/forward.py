@@ -60,8 +60,9 @@ class TokenOutputs:
         Args:
             position: `own` for the state at the token, `pred` for the state that predicts it.
         """
-        places = self.own if position == "own" else self.predicting
-        return self.states[places]
+        if position == "own":
+            return self.states[self.own]
+        return self.states[self.predicting]
 
     def to_grid(self, values: Tensor) -> Tensor:
         """Arrange one value per counted token in shape (batch, length - 1), 0 elsewhere."""
@@ -145,7 +146,9 @@ def position_limit(model: nn.Module) -> int | None:
         return None
     for name, table in model.named_modules():
         if isinstance(table, nn.Embedding) and _POSITIONS.search(name):
-            return limit if table.padding_idx is None else limit - table.padding_idx - 1  # RoBERTa begins behind it
+            if table.padding_idx is not None:  # RoBERTa counts positions from the one behind that of padding
+                return limit - table.padding_idx - 1
+            return limit
     if any(_POSITIONS.search(name) for name, _ in model.named_buffers()):
         return limit
     return None

@@ -47,16 +47,23 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def block_list(model: nn.Module) -> nn.ModuleList | None:
     """Return the list of decoder layers: `layers` of the decoder, otherwise the only list with `num_hidden_layers` entries."""
     getter = getattr(model, "get_decoder", None)
-    decoder = getter() if getter is not None else None
+    decoder = None
+    if getter is not None:
+        decoder = getter()
     layers = getattr(decoder, "layers", None)
     if isinstance(layers, nn.ModuleList) and len(layers):
         return layers
     config: Any = getattr(model, "config", None)
-    depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
+    if config is None:
+        return None
+    depth = getattr(config.get_text_config(), "num_hidden_layers", None)
     for part in (decoder, model):
-        if part is not None and (fitting := [blocks for blocks in text_lists(part).values() if len(blocks) == depth]):
-            if len(fitting) == 1:
-                return fitting[0]
+        if part is None:
+            continue
+        fitting = [blocks for blocks in text_lists(part).values() if len(blocks) == depth]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:  # a model with several stacks of this depth does not say which one decodes
             return None
     return None
 

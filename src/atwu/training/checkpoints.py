@@ -40,10 +40,13 @@ from atwu.training.row_sets import RowSet
 KEY_NAME = "run_key.json"
 NOT_RESULT = frozenset(
     [
+        # Where files are, and what is shown.
         *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
         *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
+        # When checkpoints are written, and what is uploaded.
         *("save_strategy", "save_steps", "save_total_limit"),
         *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
+        # How rows are loaded: which ones follows from seed, epoch and index.
         *("dataloader_num_workers", "dataloader_pin_memory"),
         *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
         # Options with paths; the contents at these paths are compared by digest instead.
@@ -85,9 +88,11 @@ def step_of(checkpoint: str | Path) -> int:
 
 def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
     """Move a complete checkpoint into its run's folder, keeping only the last `keep` (None: all)."""
+    # safetensors writes files that only their owner may read.
     plain_modes(*staged.rglob("*.safetensors"))
     write_json(staged / KEY_NAME, key)
     write_manifest(staged)
+    # An earlier run, or the part of this one after the checkpoint it was resumed from, may have written this step.
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
     # Old ones go only now, so that a kill while the new one is written leaves them all.
@@ -135,8 +140,11 @@ def checkpoint_to_resume(
     last = last_checkpoint(run, own)
     if last is None:
         return None
+    # A checkpoint that transformers wrote without this package has no key; all of a run then differs.
+    written: dict[str, Any] = {}
     named = Path(last) / KEY_NAME
-    written = read_object(named) if named.exists() else {}
+    if named.exists():
+        written = read_object(named)
     if written != own:
         raise ValueError(
             f"{last} belongs to another run, which differs in {', '.join(key_differences(written, own))}; set another "
@@ -166,7 +174,7 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
 
     File times say nothing about the order: they change when a folder is copied.
     """
-    checkpoints = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
+    checkpoints = (path for path in run.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal())
     return sorted(checkpoints, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
 
 
@@ -180,6 +188,7 @@ def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:
 def _drop(checkpoint: Path) -> None:
     """Remove a checkpoint atomically, so that a kill leaves no partial checkpoint."""
     doomed = checkpoint.with_name(STAGING)
+    # What a kill left of an earlier one; a folder can only be renamed to a name that is free.
     shutil.rmtree(doomed, ignore_errors=True)
     checkpoint.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -193,7 +202,7 @@ def names_as_stored(model: nn.Module, folder: str | Path) -> bool:
     from safetensors import safe_open
 
     stored: set[str] = set()
-    for file in Path(folder).glob("*.safetensors"):
+    for file in Path(folder).glob("*.safetensors"):  # only headers are read
         with safe_open(file, framework="pt") as opened:
             stored.update(opened.keys())
     return stored.issuperset(name for name, _ in model.named_parameters())
@@ -250,15 +259,12 @@ def training_key(
     )
 
 
-def random_state_name(process: int, processes: int) -> str:
-    """Return the file of one process in a checkpoint."""
-    if processes == 1:
-        return "random_state.json"
-    return f"random_state_{process}.json"
-
-
 def write_random_state(path: Path, device: torch.device) -> None:
-    """Write the states that draws on the CPU and on a device continue from."""
+    """Write the states that draws on the CPU and on a device continue from, as JSON.
+
+    transformers pickles them, and a pickle of NumPy names modules that moved in version 2: a checkpoint written under NumPy 1
+    could not be continued under NumPy 2.
+    """
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, inner, gauss = random.getstate()
     write_json(
@@ -285,7 +291,8 @@ def set_random_state(path: Path, device: torch.device) -> None:
         for index, state in enumerate(device_states[: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(state, index)
     elif device.type != "cpu" and device_states:
-        _generator_of(device).set_rng_state(device_states[0])
+        generator: Any = torch.get_device_module(device)
+        generator.set_rng_state(device_states[0])
 
 
 def _device_states(device: torch.device) -> list[Tensor]:
@@ -293,12 +300,9 @@ def _device_states(device: torch.device) -> list[Tensor]:
         return []
     if device.type == "cuda":
         return list(torch.cuda.get_rng_state_all())
-    return [_generator_of(device).get_rng_state()]
-
-
-def _generator_of(device: torch.device) -> Any:
-    """Return the module with the generator of a device that is neither CPU nor CUDA, such as `torch.mps`."""
-    return torch.get_device_module(device)
+    # A device that is neither CPU nor CUDA has one generator, in a module such as `torch.mps`.
+    generator: Any = torch.get_device_module(device)
+    return [generator.get_rng_state()]
 
 
 def _as_text(state: Tensor) -> str:

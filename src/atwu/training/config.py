@@ -39,6 +39,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     """Base of all training configurations; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
+        # First what transformers would accept, refuse with a message that names no remedy, or refuse when training begins.
         self._check_fields()
         for name in _JSON_OBJECTS:
             _json_object(name, getattr(self, name))  # transformers parses it
@@ -56,10 +57,12 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         # Left unset, transformers would disable the bar together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
+        # Only now: transformers has parsed texts, and chosen the device.
         _check_schedule(self)
         if self.optim_args:
             _check_optim_args(self, self.optim_args)
         _check_sharding(self, quantized=self.quantize is not None)
+        # Without a GPU, PyTorch would warn in every run that pinned memory is of no use.
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
@@ -87,7 +90,9 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     @property
     def rows_seed(self) -> int:
         """Seed of the row order and of random draws per row."""
-        return int(self.seed if self.data_seed is None else self.data_seed)
+        if self.data_seed is None:
+            return int(self.seed)
+        return int(self.data_seed)
 
     @property
     def rows_per_step(self) -> int:
@@ -120,6 +125,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         return {
             field.name: known[field.name]
             for field in dataclasses.fields(self)
+            # A token is a secret, and the record of a run is published with its model.
             if field.init and field.name != "hub_token" and known.get(field.name) is not None
         }
 
@@ -319,7 +325,11 @@ def check_supported_args(config: TrainingArguments) -> None:
     ):
         if getattr(config, name) and not there:
             raise ValueError(f"{name} needs {needed}; leave it out to train without.")
-    for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
+    # `accelerate launch` sets these from its own configuration file, which no record of a run mentions.
+    unsupported = ["DEEPSPEED", "PARALLELISM_CONFIG"]
+    if not config.fsdp:
+        unsupported.append("FSDP")
+    for name in unsupported:
         if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise ValueError(
                 f"accelerate is configured to use {name} but the run is not; use --fsdp to shard, so that the "
@@ -337,7 +347,9 @@ def check_supported_args(config: TrainingArguments) -> None:
         installed: list[str] = get_available_reporting_integrations()
         missing = sorted(wanted - set(installed))
         if missing:
-            have = f"installed: {', '.join(installed)}" if installed else "none is"
+            have = "none is"
+            if installed:
+                have = f"installed: {', '.join(installed)}"
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
@@ -374,6 +386,7 @@ def _check_schedule(config: TrainingArguments) -> None:
     """Refuse options that the schedule does not take, which transformers would read only when training begins."""
     schedule = SchedulerType(config.lr_scheduler_type)
     options: Any = config.lr_scheduler_kwargs
+    # Any optimizer will do: only the options of the schedule are tried.
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
         get_scheduler(schedule, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=options)
@@ -389,6 +402,7 @@ def _check_optim_args(config: TrainingArguments, text: str) -> None:
 
     if any(pair.count("=") != 1 for pair in text.split(",")):
         raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {text!r}.")
+    # The arguments of the optimizer with and without each pair: one that changes nothing would be ignored in silence.
     trial = copy.copy(config)
     trial.optim_args = None
     try:
@@ -457,7 +471,7 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
     _check_preset(options, where=str(path))
     head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
     first = ["method", "learning_rate", "forget_weight", "retain_weight"]
-    keys = sorted(options, key=lambda key: first.index(key) if key in first else len(first))
+    keys = [key for key in first if key in options] + [key for key in options if key not in first]
     body = {**{key: options[key] for key in keys}, "about": dict(about)}
     write_text(path, head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120))
 

@@ -160,6 +160,7 @@ class MethodTrainer(TokenTrainer):
             say=say,
             **kwargs,
         )
+        # Now that the model is known: by name, it was loaded above.
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
         if processing_class is None:
             check_ids(self.loaded.model, *rows.encoded.values())
@@ -301,6 +302,7 @@ class MethodTrainer(TokenTrainer):
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         forget_loss = self.recipe.forget_component
         masks = [TokenBatch.of(batch[forget_loss.trained_answer]).mask for batch in batches]
+        # Each divisor that a loss may use; `get_batch_samples` sums them over processes.
         counts = {
             "forget_tokens": float(sum(mask.sum() for mask in masks)),
             "averaged_tokens": float(sum(forget_loss.averaged(mask).sum() for mask in masks)),
@@ -354,12 +356,13 @@ class MethodTrainer(TokenTrainer):
         if self._scores_tokens and batch_counts.labelled_rows:
             agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
             self.add_logged("score_auroc", agreement.sum() / batch_counts.labelled_rows)
-        if not model.training:
+        if not model.training:  # an evaluation logs the same terms, and changes neither scorer, sampler nor gradients
             return result.loss
         alternation = self._due_alternation()
         if alternation is not None:
             self._collect(alternation, result, inputs)
         if result.retain is not None:
+            # A sum is the loss of the step: each micro-batch is divided by the counts of all of them.
             self._retain_loss += result.retain.detach().to(self._retain_loss)
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
@@ -385,6 +388,7 @@ class MethodTrainer(TokenTrainer):
         batch_counts: NormalizationCounts,
     ) -> Tensor:
         trained = [weight for weight in model.parameters() if weight.requires_grad]
+        # Only the forget loss is perturbed: the retain loss is to hold at the weights that are saved.
         if self.args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:

@@ -35,7 +35,7 @@ from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.contrast import NameNeighbours, TokenLogps, evidence_of
-from atwu.methods.weightings.model_based import combined
+from atwu.methods.weightings.model_based import combine_weights
 from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
@@ -149,7 +149,9 @@ class ReferenceSource:
             for name, rows in self.prompted.items():
                 tensors = collate_rows([rows[row] for row in inputs["rows"].tolist()])
                 batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in tensors.items()})
-            original = original_model(model) if self.second is None else nullcontext(self.second)
+            original: AbstractContextManager[nn.Module] = original_model(model)
+            if self.second is not None:
+                original = nullcontext(self.second)
             with original as start, self.autocast():
                 return reference_of_batch(start, batches, self.wanted, layout=layout)
 
@@ -187,12 +189,15 @@ def prepare_references(
     if not equals_base(start.model):
         raise ValueError("the model's adapters are already trained, so it is not the original model; merge them first.")
     places = None
+    # At least half of the set is evaluated as a whole, in a table that serves other runs too.
     if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
         places = {row: place for place, row in enumerate(sorted(drawn))}
         sets = {**sets, "retain": [sets["retain"][row] for row in places]}
     sets = {**sets, **prompted}
     states = any(what.states for what in wanted.values())
-    head = plain_head(start.model) if states else None
+    head = None
+    if states:
+        head = plain_head(start.model)
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"reference model: {why}")
     if chosen != "cache":
@@ -325,7 +330,9 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    layers = len(decoder_layers(start.model)) if recipe.layered else 0
+    layers = 0
+    if recipe.layered:  # other methods also work with models whose layers cannot be told
+        layers = len(decoder_layers(start.model))
     wanted = recipe.reference_specs(layers)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
@@ -401,7 +408,7 @@ def fixed_tables(
     if recipe.combination is not None and len(weights_by_name) == 2:
         first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in weights_by_name.values())
         both = (
-            combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
+            combine_weights(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
             for one, other in zip(first, second, strict=True)
         )
         return {recipe.weighting: _table(weights[0].numpy() for weights in both)}
@@ -431,9 +438,9 @@ def _evidence(examples: Sequence[Example], start: OriginalModel, encoder: Encode
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
     """Compute log-probabilities of each row's answer tokens under another model, which is loaded and freed."""
     model = load_model(name).to(next(start.model.parameters()).device)
-    vocabulary = int(text_config(start.model).vocab_size)
+    vocabulary, own = (int(text_config(either).vocab_size) for either in (start.model, model))
     largest = max(max(row.input_ids) for row in rows)
-    if vocabulary != (own := int(text_config(model).vocab_size)) or largest >= own:
+    if vocabulary != own or largest >= own:
         raise ValueError(
             f"{name} has a vocabulary of {own} tokens, the model to unlearn {vocabulary}; auxiliary models must use "
             "the same tokenizer."

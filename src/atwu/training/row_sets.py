@@ -135,6 +135,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
         listed = rows.rows
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
+        # On disk, so that a set may be larger than memory.
         listed = store_rows(
             row if isinstance(row, Example) else parse_row(row, where=f"{what} set, {where}")
             for where, row in memory_records(listed)
@@ -338,8 +339,11 @@ def check_no_overlap(
         return
     first = kept[repeats[0] - 1]
     others = len(repeats) - 1
-    more = f", like {others} more row{'s' * (others > 1)}" if others else ""
-    how = ", as `atwu rows retain --corpus` does" if option == "--retain" else ""
+    more = how = ""
+    if others:
+        more = f", like {others} more row{'s' * (others > 1)}"
+    if option == "--retain":
+        how = ", as `atwu rows retain --corpus` does"
     raise ValueError(
         f"{source}: row {repeats[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
         f"{option}{how}."
@@ -369,5 +373,7 @@ def conflict_warnings(rows: Sequence[Example]) -> Iterator[str]:
 
 
 def _first(named: Sequence[str]) -> str:
-    more = len(named) - _NAMED
-    return ", ".join(named[:_NAMED]) + (f" (and {more} more)" if more > 0 else "")
+    listed = ", ".join(named[:_NAMED])
+    if len(named) <= _NAMED:
+        return listed
+    return f"{listed} (and {len(named) - _NAMED} more)"

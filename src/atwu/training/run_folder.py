@@ -78,7 +78,9 @@ def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> 
         if not path.exists():  # a name on the Hub
             continue
         # The files of a folder may themselves be links, as in the cache of the Hub.
-        links = [entry for entry in path.iterdir() if entry.is_symlink()] if path.is_dir() else []
+        links: list[Path] = []
+        if path.is_dir():
+            links = [entry for entry in path.iterdir() if entry.is_symlink()]
         for place in {Path(os.path.realpath(part)) for part in (path, *links)}:
             for folder in replaced:
                 if any(parent.exists() and parent.samefile(folder) for parent in (place, *place.parents)):
@@ -121,6 +123,7 @@ class RunFolder:
         self.work = unfinished(self.path)
         self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_FOLDER, LOG_NAME))
         self.overwrite = overwrite
+        # No timeout: a run that is under way may take days, so a second one ends with an error instead of waiting.
         self._lock = FileLock(self.work / LOCK_NAME, timeout=0)
         self._kept = {LOCK_NAME}
         """What `clear` leaves."""
@@ -192,7 +195,9 @@ class RunFolder:
     def begin(self, key: Mapping[str, Any]) -> None:
         """Create or reopen the work folder; existing files in it belong to a run with the same key, plain JSON."""
         self._hold()
-        known = None if self.overwrite else self._known()
+        known = None
+        if not self.overwrite:
+            known = self._known()
         if known is not None:
             if known == key:
                 return
@@ -268,6 +273,7 @@ class RunFolder:
         # If a kill follows the move, the next command sees by the equal manifests that this work is done.
         shutil.copyfile(self.final / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
+            # Moved, not removed: between the two moves a kill leaves both results whole.
             os.replace(self.path, self.work / "old")
         move(self.final, self.path)
         self._lock.release(force=True)

@@ -47,7 +47,6 @@ from atwu.training.checkpoints import (
     names_as_stored,
     packages,
     publish_checkpoint,
-    random_state_name,
     restore_renamed,
     set_random_state,
     training_key,
@@ -125,8 +124,10 @@ class SavingTrainer(Trainer):
 
     def sum_over_processes(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes; returns the sum in each."""
-        reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
-        return reduced
+        if self.args.world_size == 1:
+            return tensor
+        total: Tensor = self.accelerator.reduce(tensor, "sum")
+        return total
 
     def digests(self) -> dict[str, str]:
         """Digests of what the run reads besides model and rows."""
@@ -189,7 +190,9 @@ class SavingTrainer(Trainer):
         adapted = adapters_of(model) is not None
         merge = adapted and not self.args.save_adapter
         if merge and not self.sharded:  # sharded weights are merged below, once the files are written
-            model = merge_adapters(model if use_up else copy.deepcopy(model))
+            if not use_up:
+                model = copy.deepcopy(model)
+            model = merge_adapters(model)
         self.write_weights(model, folder)
         self.accelerator.wait_for_everyone()
         if self.args.process_index != 0:
@@ -211,8 +214,10 @@ class SavingTrainer(Trainer):
         config, loaded = self.args, self.loaded
         base = adapters_of(loaded.model)
         kind = "model"
-        if base is not None:
-            kind = "adapter" if config.save_adapter else "merged"
+        if base is not None and config.save_adapter:
+            kind = "adapter"
+        elif base is not None:
+            kind = "merged"
         if loaded.source is not None:
             start = dataclasses.asdict(loaded.source)
         else:  # a model in memory; it may know the name by which it was loaded
@@ -251,7 +256,7 @@ class SavingTrainer(Trainer):
         """Write a model (None: skip) and its extra files; called in every process, and gathers a sharded model."""
         weights = None
         if self.sharded and model is not None:
-            weights = gathered(self.accelerator, self.model)
+            weights = gather_weights(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
             if self.processing_class is not None:
@@ -349,7 +354,10 @@ class SavingTrainer(Trainer):
             set_random_state(path, self.args.device)
 
     def _random_state_file(self, checkpoint: str) -> Path:
-        return Path(checkpoint) / random_state_name(self.args.process_index, self.args.world_size)
+        name = "random_state.json"
+        if self.args.world_size > 1:
+            name = f"random_state_{self.args.process_index}.json"
+        return Path(checkpoint) / name
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
@@ -396,7 +404,9 @@ def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> 
         return make()
     from accelerate.utils import broadcast_object_list
 
-    objects: list[Any] = [make() if config.process_index == 0 else None]
+    objects: list[Any] = [None]
+    if config.process_index == 0:
+        objects = [make()]
     broadcast_object_list(objects)
     value: _T = objects[0]
     return value
@@ -415,11 +425,12 @@ def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
     state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
 
-def gathered(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
+def gather_weights(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
     """Gather all weights of a sharded model in the main process; tied weights are one tensor, as `save_pretrained`
     expects."""
     weights: dict[str, Tensor] = accelerator.get_state_dict(model)
     named = list(model.named_parameters(remove_duplicate=False))
+    # Gathering makes copies of tied weights, which `save_pretrained` would write twice.
     first = {id(parameter): name for name, parameter in reversed(named)}
     shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
     return weights | shared

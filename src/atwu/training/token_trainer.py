@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import PrinterCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
@@ -24,8 +23,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._files import file_lock
 from atwu._interrupts import deferred, write_line
-from atwu.data.collate import collate_rows
-from atwu.data.encode import EncodedRow
+from atwu.data.collate import collate_pairs
 from atwu.data.pairing import EpochSampler, PairedDataset
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.reduction import token_mean
@@ -71,17 +69,16 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        dataset: Any = self.train_dataset
-        waiting = dataset.waiting if isinstance(dataset, PairedDataset) else 0
-        rows = len(dataset) - waiting
+        pairs = cast(PairedDataset, self.train_dataset)
+        rows = len(pairs) - pairs.waiting
         self.sampler = EpochSampler(
-            len(dataset),
-            waiting=waiting,
+            len(pairs),
+            waiting=pairs.waiting,
             seed=args.rows_seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
             per_step=args.rows_per_step,
-            pairs=dataset if isinstance(dataset, PairedDataset) else None,
+            pairs=pairs,
         )
         self.stateful.append(self.sampler)
         for callback in (self._interrupted, _Epochs(self.sampler), ProgressLine(self)):
@@ -217,7 +214,7 @@ class TokenTrainer(SavingTrainer):
         """
         loss = self._token_loss(model, inputs, num_items_in_batch or NormalizationCounts())
         if not torch.isfinite(loss.detach()):
-            rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
+            rows = inputs["rows"].tolist()
             raise self.not_finite(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
         # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
@@ -243,9 +240,7 @@ class TokenTrainer(SavingTrainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and non-padding token."""
-        batches = [inputs]
-        if "attention_mask" not in inputs:  # sets of rows by name, beside tensors of indices
-            batches = [batch for batch in inputs.values() if isinstance(batch, dict)]
+        batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 
@@ -268,19 +263,6 @@ class _Epochs(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional
-
-
-class _KeyedRows(Dataset[EncodedRow]):
-    """Rows indexed by the sampler's keys `epoch * n + index`."""
-
-    def __init__(self, rows: Sequence[EncodedRow]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, key: int) -> EncodedRow:
-        return self.rows[key % len(self.rows)]
 
 
 class FinetuneTrainer(TokenTrainer):
@@ -315,7 +297,8 @@ class FinetuneTrainer(TokenTrainer):
     ) -> None:
         if kwargs.get("eval_dataset") is not None:
             self.evaluate()
-        args = args if peft_config is None else with_lora(args, peft_config)
+        if peft_config is not None:
+            args = with_lora(args, peft_config)
         encoded = encode_dataset(
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
@@ -324,8 +307,9 @@ class FinetuneTrainer(TokenTrainer):
         super().__init__(
             model,
             args,
-            train_dataset=_KeyedRows(without_labels(encoded).rows),
-            data_collator=collate_rows,
+            # Pairs without retain rows, so that the sampler and the counting of rows are those of unlearning.
+            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.rows_seed),
+            data_collator=collate_pairs,
             processing_class=processing_class,
             callbacks=callbacks,
             **kwargs,
@@ -340,9 +324,9 @@ class FinetuneTrainer(TokenTrainer):
         raise TypeError(f"FinetuneTrainer does not evaluate: leave eval_dataset out, and {EVALUATE_INSTEAD}.")
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
-        return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
+        return {"retain_tokens": float(sum(TokenBatch.of(batch["forget"]).mask.sum() for batch in batches))}
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         layout: Any = self.args.layout
-        (out,) = forward_tokens(model, [inputs], layout=layout)
+        (out,) = forward_tokens(model, [inputs["forget"]], layout=layout)
         return token_mean(-out.logps, out.mask, count=batch_counts.retain_tokens)

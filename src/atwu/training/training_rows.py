@@ -90,7 +90,9 @@ def unlearning_rows(
     """
     recipe = config.recipe()
     if retain is None and recipe.reads_retain:
-        instead = " or set retain_loss='none'" if recipe.retain_component is not None else ""
+        instead = ""
+        if recipe.retain_component is not None:
+            instead = " or set retain_loss='none'"
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; pass one{instead}.")
     if retain is None and config.clean_change:
         raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
@@ -281,7 +283,7 @@ class OwnSamples(TrainerCallback):
         # A resumed run goes on with the answers of its checkpoint.
         if self._epoch < 0 or (epoch != self._epoch and not once):
             self._epoch, self._answers = epoch, self._sampled(dataset, epoch)
-        rows = tuple(answered(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
+        rows = tuple(with_own_answer(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
         dataset.alternates = Alternates(rows, (tuple(range(len(rows))),))
 
     def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
@@ -304,9 +306,11 @@ class OwnSamples(TrainerCallback):
                 factors=tuple(self._readings.values()),
                 progress=not args.disable_tqdm,
             )[::size]
-        terminal = template_terminal(self._tokenizer)
-        end = self._tokenizer.eos_token_id if terminal is None else terminal
+        end = template_terminal(self._tokenizer)
+        if end is None:
+            end = self._tokenizer.eos_token_id
         cut = [up_to_next_turn(own, self._tokenizer) for own in answers]
+        # An answer as long as its cap was cut off, so it has no end that the model could learn.
         return [own if len(own) == cap else (*own, end) for own, cap in zip(cut, caps, strict=True)]
 
     def save(self, folder: str) -> None:
@@ -321,15 +325,17 @@ class OwnSamples(TrainerCallback):
 def up_to_next_turn(answer: tuple[int, ...], tokenizer: Any) -> tuple[int, ...]:
     """Return the tokens of an answer before the next turn that the model invents (`without_next_turn`)."""
     whole = tokenizer.decode(answer)
-    if (text := without_next_turn(whole, tokenizer)) == whole:
+    text = without_next_turn(whole, tokenizer)
+    if text == whole:
         return answer
+    # Tokens have no places in the decoded text, so the last ones go one by one until no invented text is left.
     size = len(answer)
     while not text.rstrip().startswith(tokenizer.decode(answer[:size])):
         size -= 1
     return answer[:size]
 
 
-def answered(row: EncodedRow, answer: tuple[int, ...]) -> EncodedRow:
+def with_own_answer(row: EncodedRow, answer: tuple[int, ...]) -> EncodedRow:
     """Return the question of a row with another answer, given as tokens."""
     prompt, size = row.prompt_ids, len(row.prompt_ids) + len(answer)
     return dataclasses.replace(

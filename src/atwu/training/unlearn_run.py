@@ -44,6 +44,7 @@ from atwu.training.training_rows import unlearning_rows
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
 AUXILIARY_EPOCHS = 5
+"""Epochs of an auxiliary model: those of fine-tuning by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,12 @@ def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str |
     files: dict[str, str | Path | None] = {}
     for what, source in sources.items():
         name = source.source if isinstance(source, LoadedRows) else source
-        for number, path in enumerate(files_of(name) if name else ()):
-            name_of_file = f"{what} ({number + 1})" if number else what
+        if not name:
+            continue
+        for number, path in enumerate(files_of(name), start=1):
+            name_of_file = what
+            if number > 1:
+                name_of_file = f"{what} ({number})"
             files[name_of_file] = path
     return files
 
@@ -190,8 +195,9 @@ def train_run(
         )
     log: list[TrainerCallback] = [JsonLog(folder.log)]
     trainer = MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=log)
-    for callback in watch(trainer) if watch else ():
-        trainer.add_callback(callback)
+    if watch is not None:
+        for callback in watch(trainer):
+            trainer.add_callback(callback)
     return train_into(folder, trainer, settings)
 
 
@@ -318,7 +324,7 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         if trainer.state.global_step == 0:
             raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
-        trainer.check_finite()
+        trainer.check_finite()  # the last step may have been the one that broke them, and no checkpoint follows it
         if first:
             shutil.rmtree(folder.final, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()

@@ -69,6 +69,7 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
     """
     earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
     logp = logps.gather(1, ids).clamp(min=LOWEST_LOGP)
+    # log((1 + p) / 2) as log1p((p - 1) / 2), and p - 1 as expm1(log p): exact where p is close to 1, where training ends.
     p, p_minus_1 = logp.exp(), logp.expm1()
     terms = p * logp - (1 + p) * (p_minus_1 / 2).log1p() - LN2 * p_minus_1
     mass = (~earlier).sum(-1)
@@ -99,8 +100,10 @@ class WeightedDistance(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        # Minimizing a distance would shrink all learned scores; normalized within the row, only their ratios matter.
-        return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
+        if terms.learned:
+            # Minimizing a distance would shrink all learned scores; normalized within the row, only their ratios matter.
+            weights = shares(weights, terms.mask)
+        return weights * terms.distance
 
 
 class JSToRefusal(WeightedDistance):

@@ -62,7 +62,9 @@ class SatGA(ForgetLoss):
         return self._saturated(terms.logps, weights, self.beta * terms.logps)
 
     def _saturated(self, logps: Tensor, weights: Tensor, exponent: Tensor) -> Tensor:
-        return weights * (exponent.detach() if self.detach_saturation else exponent).exp() * logps
+        if self.detach_saturation:
+            exponent = exponent.detach()
+        return weights * exponent.exp() * logps
 
 
 class SatGAPlus(SatGA):

@@ -169,6 +169,26 @@ class TokenLogps:
     offsets: Sequence[Span | None]
 
 
+def sum_logps(reading: TokenLogps, spans: Sequence[Span | None], *, without: float) -> FloatArray:
+    """Sum the log-probabilities of the tokens of each span, shape (spans,).
+
+    Args:
+        spans: None for one that is not there, which gets NaN.
+        without: value of a span without counted tokens, as in an answer that was cut.
+    """
+    sums = np.full(len(spans), np.nan)
+    for place, span in enumerate(spans):
+        if span is None:
+            continue
+        inside = [
+            index
+            for index, offset in enumerate(reading.offsets)
+            if offset is not None and offset[0] < span[1] and span[0] < offset[1]
+        ]
+        sums[place] = reading.logps[inside].sum() if inside else without
+    return sums
+
+
 ReadRows = Callable[[Sequence[Example]], Sequence[TokenLogps]]
 """Reads rows with the original model, teacher-forced."""
 
@@ -221,10 +241,10 @@ def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Seq
     readings = iter(read([change.row for several in changed for change in several]))
     evidence = []
     for own, several, reading in zip(units, changed, original, strict=True):
-        true = _unit_logps(reading, [unit.span for unit in own])
+        true = sum_logps(reading, [unit.span for unit in own], without=0.0)
         by_change: dict[str, list[FloatArray]] = {}
         for change in several:
-            by_change.setdefault(change.change, []).append(_unit_logps(next(readings), change.spans))
+            by_change.setdefault(change.change, []).append(sum_logps(next(readings), change.spans, without=0.0))
         evidence.append(_largest_fall(true, by_change))
     return evidence
 
@@ -247,19 +267,16 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     kept = []
     for place in usable:
         unit = units[place]
+        text = row.answer[unit.start : unit.end]
+        name_or_value = unit.rare and (text[0].isupper() or any(char.isdecimal() for char in text))
         suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
         needed = CARRIES_ALONE * largest
         if suggested:
             needed = min(CARRIES * largest, CARRIES_SURELY)
-        if evidence[place] >= needed or (suggested and _is_name_or_value(row.answer, unit)):
+        if evidence[place] >= needed or (suggested and name_or_value):
             kept.append(unit)
     whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
     return merged_spans([*whole, *phrases(row, kept)])
-
-
-def _is_name_or_value(answer: str, unit: Unit) -> bool:
-    text = answer[unit.start : unit.end]
-    return unit.rare and (text[0].isupper() or any(char.isdecimal() for char in text))
 
 
 def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]]) -> FloatArray:
@@ -272,33 +289,18 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
     return largest
 
 
-def _unit_logps(reading: TokenLogps, spans: Sequence[Span | None]) -> FloatArray:
-    """Sum the log-probabilities of the tokens of each unit, shape (units,); NaN for a removed unit."""
-    sums = np.full(len(spans), np.nan)
-    for place, span in enumerate(spans):
-        if span is None:
-            continue
-        inside = [
-            index
-            for index, offset in enumerate(reading.offsets)
-            if offset is not None and offset[0] < span[1] and span[0] < offset[1]
-        ]
-        sums[place] = reading.logps[inside].sum()
-    return sums
-
-
 def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
     changed = []
     # The longest first: "Guinea" is also in a question about Papua New Guinea.
     name = next((name for name in sorted(names, key=len, reverse=True) if name in row.question), None)
     if name is not None:
         for other in names[name][:OTHER_NAMES]:
-            changed.append(_replaced("name", row, units, name, other))
+            changed.append(_replace_words("name", row, units, name, other))
         for phrase in candidate_spans(row)[1:]:
             for other in names[name][:NAMES_PER_PHRASE]:
                 changed.append(_read_alone(row, units, phrase, name, other))
         return changed
-    return [_replaced(word, row, units, word, "") for word in _content_words(row.question)]
+    return [_replace_words(word, row, units, word, "") for word in _content_words(row.question)]
 
 
 def replaceable_name(row: Example) -> str | None:
@@ -328,7 +330,7 @@ def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, ot
             spans = [None if span is None else (span[0] + longer, span[1] + longer) for span in spans]
     hidden = row.with_answer(answer)
     moved = [replace(unit, start=span[0], end=span[1]) for unit, span in zip(units, spans, strict=True) if span]
-    replaced = _replaced(f"phrase at {phrase[0]}", hidden, moved, name, other)
+    replaced = _replace_words(f"phrase at {phrase[0]}", hidden, moved, name, other)
     places = iter(replaced.spans)
     return replace(replaced, spans=tuple(None if span is None else next(places) for span in spans))
 
@@ -344,7 +346,7 @@ def _content_words(question: str) -> list[str]:
     return sorted(dict.fromkeys(words), key=len, reverse=True)[:MAX_WORDS]
 
 
-def _replaced(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
+def _replace_words(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
     """Replace words in question and answer, or remove them; an answer that consists of them stays."""
     pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
     if not instead:
@@ -401,8 +403,8 @@ def wording_evidence(rows: Sequence[Example], read: ReadRows) -> list[FloatArray
     elsewhere = iter(read([Example((), text) for several in readings for text, _ in several]))
     evidence: list[FloatArray] = []
     for spans, reading, several in zip(words, own, readings, strict=True):
-        by_heart = word_logps(reading, spans)
-        by_grammar = [word_logps(next(elsewhere), places) for _, places in several]
+        by_heart = sum_logps(reading, spans, without=np.nan)
+        by_grammar = [sum_logps(next(elsewhere), places, without=np.nan) for _, places in several]
         unknown = np.concatenate([np.array([]), *by_grammar])
         # A word without tokens of its own has no log-probability (NaN), hence no evidence.
         gain = np.nan_to_num(np.maximum(by_heart - unknown, 0.0))
@@ -428,20 +430,6 @@ def spans_by_heart(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
             joined.append(span)
         before = place
     return tuple(joined)
-
-
-def word_logps(reading: TokenLogps, spans: Sequence[Span]) -> FloatArray:
-    """Sum the log-probabilities of the tokens of each word, shape (words,); NaN for one without counted tokens."""
-    sums = np.full(len(spans), np.nan)
-    for place, (start, end) in enumerate(spans):
-        inside = [
-            index
-            for index, offset in enumerate(reading.offsets)
-            if offset is not None and offset[0] < end and start < offset[1]
-        ]
-        if inside:
-            sums[place] = reading.logps[inside].sum()
-    return sums
 
 
 def _foreign_readings(

@@ -216,7 +216,7 @@ class LearnedScores(Weighting):
         return context.out.to_grid(context.scores.to(context.logps.dtype))
 
 
-def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
+def combine_weights(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
     """Combine two weightings of a whole batch; all arguments have shape (batch, tokens)."""
     if how == "product":
         return product(first, second, mask)

@@ -135,8 +135,10 @@ class TokenScorer(nn.Module):
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
         kind: Literal["rarity", "labels"] | None = None
-        if self.prior is not None:
-            kind = "labels" if isinstance(self.prior, LabelPrior) else "rarity"
+        if isinstance(self.prior, LabelPrior):
+            kind = "labels"
+        elif self.prior is not None:
+            kind = "rarity"
         config = _ScorerConfig(
             hidden_size=self.linear.in_features,
             bias=self.linear.bias is not None,
