@@ -182,6 +182,9 @@ def equals_base(model: nn.Module) -> bool:
     return not any(bool(p.detach().any()) for name, p in adapted.named_parameters() if "lora_B" in name)
 
 
+# Which weights get adapters
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     name: str

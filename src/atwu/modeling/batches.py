@@ -163,6 +163,9 @@ def common_start(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
+# Attention over packed rows
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
     """Where attention finds the tokens of each row, in a packed row of slots."""

@@ -140,6 +140,9 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         parameter.requires_grad_(id(parameter) in trainable)
 
 
+# Contexts that change a model and restore it
+
+
 @contextlib.contextmanager
 def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iterator[None]:
     """Append the output of decoder layer `layer` (from 0), flattened to (slots, hidden), to a list in forward passes.

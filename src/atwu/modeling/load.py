@@ -426,6 +426,9 @@ def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
 
 
+# Fingerprints
+
+
 def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
     """Return a fingerprint of stored weights: a digest of the files of a folder, or name and commit on the Hub.
 

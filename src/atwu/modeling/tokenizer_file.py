@@ -176,6 +176,8 @@ def _copy_special_tokens(tokenizer: Any, plain: Any) -> None:
             setattr(plain, name, token)
 
 
+# Chat templates
+
 _OURS = frozenset({"messages", "add_generation_prompt"})
 """Arguments that the encoder sets."""
 

@@ -165,7 +165,7 @@ def drop_damaged(run: str | Path, key: Mapping[str, Any] | None = None) -> None:
             if checkpoints:
                 then = f"trying {checkpoints[-1].name}"
             logger.warning("warning: %s is damaged (%s); %s", last, wrong, then)
-        elif key is None or _belongs(last, key):
+        elif key is None or checkpoint_key(last) == key:
             return
 
 
@@ -175,14 +175,15 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
     File times say nothing about the order: they change when a folder is copied.
     """
     checkpoints = (path for path in run.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal())
-    return sorted(checkpoints, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
+    return sorted(checkpoints, key=lambda path: (key is None or checkpoint_key(path) == key, step_of(path)))
 
 
-def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:
+def checkpoint_key(checkpoint: str | Path) -> dict[str, Any] | None:
+    """Return the key of the run that wrote a checkpoint; None if it is damaged or missing."""
     try:
-        return read_object(checkpoint / KEY_NAME) == key
-    except (OSError, ValueError):  # damaged
-        return False
+        return read_object(Path(checkpoint) / KEY_NAME)
+    except (OSError, ValueError):
+        return None
 
 
 def _drop(checkpoint: Path) -> None:
@@ -257,6 +258,9 @@ def training_key(
             "versions": packages(config, loaded),
         },
     )
+
+
+# Random states
 
 
 def write_random_state(path: Path, device: torch.device) -> None:

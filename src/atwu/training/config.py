@@ -450,6 +450,9 @@ def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> Unlear
     return args or UnlearnConfig()
 
 
+# Preset files of the user
+
+
 def read_preset(path: str | Path) -> Preset:
     """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`."""
     path = Path(path)

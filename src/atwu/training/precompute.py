@@ -263,6 +263,9 @@ def _free(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
+# Tables of a run
+
+
 @dataclass(frozen=True, slots=True)
 class PrecomputedTables:
     references: ReferenceSource

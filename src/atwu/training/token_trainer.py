@@ -265,6 +265,9 @@ class _Epochs(TrainerCallback):
         self._sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional
 
 
+# Fine-tuning
+
+
 class FinetuneTrainer(TokenTrainer):
     """Trainer that minimizes the negative log-likelihood of the answers.
 

@@ -257,6 +257,9 @@ def _check_text(rows: RowSet, recipe: Recipe, what: RowsName) -> None:
             raise ValueError(f"{name} reads the text of {what} rows; pass them as Examples, not encoded.")
 
 
+# Answers of the model itself
+
+
 LONGEST_SAMPLE = 200
 """Tokens of an own answer, as in an implementation on open-unlearning."""
 OWN_SAMPLES_NAME = "own_samples.json"

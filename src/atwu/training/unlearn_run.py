@@ -14,7 +14,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
-from atwu._manifest import RECORD_NAME, is_intact
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, is_intact
 from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
@@ -326,6 +326,8 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
             raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
         trainer.check_finite()  # the last step may have been the one that broke them, and no checkpoint follows it
         if first:
+            # First the manifest, without which a folder that a kill leaves half removed is not taken for a result.
+            (folder.final / MANIFEST_NAME).unlink(missing_ok=True)
             shutil.rmtree(folder.final, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
         trainer.write_result(folder.final, settings=settings, use_up=True)

@@ -71,6 +71,9 @@ KIND_NAMES = 5
 """Closest names of a kind whose mean similarity chooses the kind."""
 
 
+# Names of a shipped list that a model reads like a given one
+
+
 @functools.cache
 def names_by_kind() -> Mapping[str, Sequence[str]]:
     """Return the shipped names (`related_names.yaml`), by kind: countries, writers, ..."""
@@ -159,6 +162,9 @@ def _by_kind(kinds: Sequence[Sequence[str]], similarity: torch.Tensor) -> list[l
         score = float(close.topk(min(KIND_NAMES, len(kind))).values.mean())
         ranked.append((score, [kind[place] for place in close.argsort(descending=True, stable=True).tolist()]))
     return [names for _, names in sorted(ranked, key=lambda pair: -pair[0])]
+
+
+# Which words carry the fact of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +390,9 @@ def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], 
             share = float(evidence[place]) / largest
         weights[place] = (float(marked) + share) / 2
     return tuple(unit.span for unit in units), weights
+
+
+# Which words of a text a model has by heart
 
 
 def wording_evidence(rows: Sequence[Example], read: ReadRows) -> list[FloatArray]:

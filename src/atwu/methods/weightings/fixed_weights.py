@@ -33,6 +33,9 @@ N = 3
 Context = tuple[int, ...]
 
 
+# Masks from probabilities of frozen models or of n-gram tables
+
+
 def below_mean(logps: FloatArray) -> FloatArray:
     """Select tokens less likely than the mean of the row, with short gaps filled (SEUL: Wang et al. 2025b, online mode).
 
@@ -117,6 +120,8 @@ def _ngrams(row: EncodedRow) -> Iterator[tuple[Context, int]]:
         if label != IGNORE_INDEX:
             yield row.input_ids[max(index - N + 1, 0) : index], label
 
+
+# Masks of noun phrases
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """Maps an answer to the half-open, non-empty character ranges of its nouns or noun phrases, in any order."""
@@ -217,6 +222,8 @@ def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str)
     following = words[index + 1]
     return following[0][0].isupper() and text[words[index].end() : following.start()].isspace()
 
+
+# Rarity in the retain answers
 
 PROMPT_FACTOR = 0.5
 """Factor on the surprise of a token that occurs in the prompt. A name in the question is as rare as a key token without
