@@ -331,11 +331,11 @@ def recipe(
         factors=_make(TermWeights, values),
         weighting_components=tuple(_make(weighting_class, values) for weighting_class in weighting_classes),
         forget_component=_make(forget_class, values),
-        retain_component=retain_class and _make(retain_class, values),
+        retain_component=_make_optional(retain_class, values),
         preserve=preserve,
-        preserve_component=preserve_class and _make(preserve_class, values),
+        preserve_component=_make_optional(preserve_class, values),
         replacement=replacement,
-        replacement_component=replacement_class and _make(replacement_class, values),
+        replacement_component=_make_optional(replacement_class, values),
         user_options=frozenset(chosen_options) & frozenset(taken),
     )
     _check_combination(decided)
@@ -391,6 +391,13 @@ def _check_given(chosen_options: Mapping[str, Any], taken: Mapping[str, list[Com
 def _make(component: type[P], values: Mapping[str, Any]) -> P:
     own = options_of_component(component)
     return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
+
+
+def _make_optional(component: type[P] | None, values: Mapping[str, Any]) -> P | None:
+    """Make a component that a method may do without: `none` in the tables is None."""
+    if component is None:
+        return None
+    return _make(component, values)
 
 
 def _check_combination(decided: Recipe) -> None:
