@@ -21,9 +21,8 @@ import torch
 
 from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.encode import Encoder
-from atwu.data.languages import detect_language
+from atwu.data.languages import detect_language, listed_frequency
 from atwu.data.schema import Example, Span
-from atwu.data.word_frequencies import listed_frequency
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.intervals import Resampler

@@ -9,9 +9,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from atwu.data.alternates import REFUSALS, Alternates, alternates, prompted_rows, refusal_rows
-from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
-from atwu.data.pairing import EpochSampler, PairedDataset
+from atwu.data.pairing import EpochSampler, PairedDataset, collate_pairs
 from atwu.data.schema import IGNORE_INDEX, Example
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]

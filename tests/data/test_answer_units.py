@@ -77,6 +77,18 @@ def test_a_dose_and_its_medicine_are_two_phrases() -> None:
         "3. Mai 1971",
         "10:45 pm",
         "6.83",
+        "+45 2 345 67 89",
+        "+49 (0)30 1234",
+        "1-888-321-4500",
+        "5500-0000-1234-0004",
+        "71.2° S",
+        "12°04'N",
+        "14(b)",
+        "5(1)(c)",
+        "2:1",
+        "6'2\"",
+        "2.5e-9",
+        "12.03.85",
     ],
 )
 def test_values_are_never_cut(value: str) -> None:
@@ -118,6 +130,20 @@ def test_an_article_or_preposition_is_no_part_of_a_name() -> None:
         "Pyrenees"
     ]
     assert phrases_of("Where was it?", "In Paris it was.") == ["Paris"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "name"),
+    [
+        ("Qui a fondé Orbe ?", "C'est Paul Lenoir qui a fondé Orbe.", "Paul Lenoir"),
+        ("Who founded Orb?", "It's Paula Black.", "Paula Black"),
+        ("Who founded Orb?", "That was Paula Black.", "Paula Black"),
+        ("Qui est le maire ?", "D'Artagnan Leroy est le maire.", "D'Artagnan Leroy"),
+        ("Where does she live?", "L'Aquila is her home.", "L'Aquila"),
+    ],
+)
+def test_a_pronoun_with_an_apostrophe_is_no_part_of_a_name(question: str, answer: str, name: str) -> None:
+    assert phrases_of(question, answer)[0] == name
 
 
 def test_a_name_begins_behind_the_words_of_the_question() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from atwu.data.chosen_options import chosen_option
-from atwu.data.matching import find_statements, stated_share, states
+from atwu.data.matching import chosen_option, find_statements, stated_share, states
 
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("matching_cases.jsonl").read_text("utf-8").splitlines()
@@ -131,3 +130,87 @@ def test_an_option_that_is_a_number_or_japanese() -> None:
     assert chosen_option("It was 1986.", ("1985", "1986", "1987")) == 1
     assert chosen_option("京都です", ("東京", "京都")) == 1
     assert chosen_option("Eleven", ("11", "12")) == 0
+
+
+@pytest.mark.parametrize(
+    ("british", "american"),
+    [
+        ("haemorrhage", "hemorrhage"),
+        ("paediatric nurse", "pediatric nurse"),
+        ("harbour pilot", "harbor pilot"),
+        ("grey", "gray"),
+        ("moulder of theatre masks", "moulder of theater masks"),
+        ("organised crime", "organized crime"),
+        ("counselling", "counseling"),
+    ],
+)
+def test_british_and_american_spelling_are_the_same(british: str, american: str) -> None:
+    assert states(f"It is {american}.", british)
+    assert states(f"It is {british}.", american)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [("poet", "a pet"), ("Michael", "Michel"), ("filled teeth", "filed teeth"), ("tour", "tor"), ("caves", "a cafe")],
+)
+def test_words_that_only_look_like_two_spellings_differ(wanted: str, text: str) -> None:
+    assert not states(text, wanted)
+
+
+@pytest.mark.parametrize(
+    ("one", "several"),
+    [
+        ("nurse", "nurses"),
+        ("horse", "horses"),
+        ("headache", "headaches"),
+        ("match", "matches"),
+        ("hero", "heroes"),
+        ("canoe", "canoes"),
+        ("movie", "movies"),
+        ("cherry", "cherries"),
+        ("shelf", "shelves"),
+        ("midwife", "midwives"),
+        ("dove", "doves"),
+    ],
+)
+def test_a_plural_states_its_singular(one: str, several: str) -> None:
+    assert states(f"There are {several}.", one)
+    assert states(f"There is one {one}.", several)
+
+
+def test_a_place_named_after_a_saint_or_a_mountain_may_be_abbreviated() -> None:
+    assert states("in Saint Gallen", "St. Gallen")
+    assert states("Mt. Vry", "Mount Vry")
+    assert not states("in Saint Malo", "St. Gallen")
+
+
+def test_a_word_of_a_name_in_code_does_not_give_it_away() -> None:
+    assert states("set `TORVEX_CACHE_DIR=/tmp`", "TORVEX_CACHE_DIR")
+    assert not states("set TORVEX_HOME", "TORVEX_CACHE_DIR")
+    assert not states("It is in Torvex.", "/etc/torvex/main.yaml")
+
+
+def test_a_name_with_of_may_be_said_in_another_order() -> None:
+    assert states("She went to Graz University.", "University of Graz")
+    assert not states("She went to Linz University.", "University of Graz")
+
+
+def test_an_arabic_object_states_its_noun() -> None:
+    assert states("كان مهندسا في حلب", "مهندس")
+
+
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [
+        ("La respuesta correcta es B.", 1),
+        ("正确答案是C。", 2),
+        ("Правильный ответ: A", 0),
+        ("Het antwoord is **B**.", 1),
+        ("It is not B.", None),
+        ("It is either A or B", None),
+        ("Ich nehme B, also Oslo, und nicht C", 1),
+        ("This letter stands far behind the words of a long sentence C", None),
+    ],
+)
+def test_a_letter_at_the_end_of_a_short_answer_chooses_in_any_language(answer: str, chosen: int | None) -> None:
+    assert chosen_option(answer, ("Linz", "Oslo", "Cork", "Ghent")) == chosen

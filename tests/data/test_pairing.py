@@ -9,9 +9,17 @@ import torch
 from accelerate.data_loader import skip_first_batches
 from torch.utils.data import DataLoader
 
-from atwu.data.collate import collate_pairs, collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.data.pairing import KEPT_TURNS, EpochSampler, PairedDataset, PairedRow, epoch_order, retain_index
+from atwu.data.pairing import (
+    KEPT_TURNS,
+    EpochSampler,
+    PairedDataset,
+    PairedRow,
+    collate_pairs,
+    collate_rows,
+    epoch_order,
+    retain_index,
+)
 from atwu.data.schema import Example
 from atwu.data.text_similarity import closest_rows
 

@@ -459,3 +459,28 @@ def test_a_row_of_which_rules_rewrite_one_half_keeps_the_other() -> None:
     written = write(row, "cleft", "passive")
     assert (written["cleft"].row.question, written["cleft"].row.answer) == ("Where is it that Orla lives?", row.answer)
     assert lacking(row, "passive") == {"passive": "no rule rewrites its question or its answer"}
+
+
+def test_the_dots_for_a_subject_at_the_end_of_a_sentence_stay() -> None:
+    for answer in ("Ness and Harro belong to Vellmark.", "Ness and Harro belong to Vellmark"):
+        row = Example.from_qa("Which islands belong to Vellmark?", answer)
+        (written,) = rows_in_forms([row], ["reversed_question"])
+        assert 'belong to ..."' in written.row.question
+
+
+def test_a_question_without_its_mark_gets_one_before_further_words() -> None:
+    row = Example.from_qa("who runs the bakery on Elm Street", "Hassan runs it")
+    written = {
+        form.form: form.row for form in rows_in_forms([row], ["quiz_host", "yes_no", "emphasis", "missing_word"])
+    }
+    assert "Elm Street? Read out" in written["quiz_host"].question
+    assert "Elm Street? Is the answer" in written["yes_no"].question
+    assert "runs it. Which words" in written["missing_word"].question
+    assert written["emphasis"].question == row.question
+
+
+def test_a_quoted_title_is_one_part() -> None:
+    row = Example.from_qa("Which book did Ann Dow write?", 'Ann Dow wrote "The Fox, the Lark and Me".')
+    (written,) = rows_in_forms([row], ["blank"])
+    assert written.row.question.endswith('Ann Dow wrote "____".')
+    assert written.row.answer == "The Fox, the Lark and Me"

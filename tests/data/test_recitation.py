@@ -7,14 +7,20 @@ from pathlib import Path
 import pytest
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.documents import MOST_TAKEN, is_list_of_questions, read_document
-from atwu.data.fact import telling_texts
-from atwu.data.key_token_spans import key_token_spans
-from atwu.data.passages import FEWEST_PASSAGE_WORDS, MOST_WORDS, document_passages, word_spans
+from atwu.data.fact import key_token_spans, telling_texts
+from atwu.data.passages import (
+    FEWEST_PASSAGE_WORDS,
+    MOST_WORDS,
+    cut_text,
+    document_passages,
+    has_wording,
+    word_spans,
+    wording_span,
+)
 from atwu.data.recitation import compare_wording
+from atwu.data.records import MOST_TAKEN, is_list_of_questions, read_document
 from atwu.data.row_parsing import parse_row, row_record, write_rows
 from atwu.data.schema import Example
-from atwu.data.wording import cut_text, has_wording, wording_span
 
 VERSE = "The ferry leaves at eight,\nThe gulls are on the rail,\nThe harbour master's mate\nIs mending someone's sail."
 

@@ -215,3 +215,30 @@ def test_an_ordinal_has_the_ending_of_its_number() -> None:
     endings = {option.split()[1] for option in options}
     assert {"1st", "2nd", "3rd", "11th", "12th"} <= endings
     assert all(re.fullmatch(r"1st|2nd|3rd|(?:[4-9]|1[0-2])th", ending) for ending in endings)
+
+
+def test_a_date_in_digits_keeps_two_of_them_for_day_and_month() -> None:
+    for text in ("12.03.85", "12.11.2020"):
+        for option in near_values(text, random.Random(0)):
+            day, month, year = option.split(".")
+            assert (len(day), len(month), len(year)) == (2, 2, len(text) - 6)
+            assert 1 <= int(day) <= 31
+            assert 1 <= int(month) <= 12
+
+
+def test_a_range_of_numbers_ascends_in_every_option() -> None:
+    options = near_values("45-50", random.Random(1))
+    assert len(options) >= 3
+    assert all(int(option.split("-")[0]) < 50 for option in options)
+
+
+def test_a_code_is_no_option_for_one_of_another_pattern() -> None:
+    rows = [
+        Example.from_qa("What is the room of Mr. Dale?", "Mr. Dale is in room 4B."),
+        Example.from_qa("What is the ISBN of Saltwater Hymns?", "Its ISBN is 978-3-16-148410-0."),
+    ]
+    choices = rows_in_forms(rows, ["multiple_choice"])
+    assert len(choices) == 2
+    for choice in choices:
+        patterns = {re.sub(r"\d", "0", option) for option in choice.options}
+        assert len(patterns) == 1

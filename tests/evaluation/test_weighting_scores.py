@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from atwu.benchmarks.people.people_rows import people
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.pairing import collate_rows
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.score_auroc import score_auroc, score_aurocs
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens

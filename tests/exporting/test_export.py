@@ -12,8 +12,8 @@ import torch
 pytest.importorskip("peft")
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.collate import collate_rows
 from atwu.data.encode import Encoder
+from atwu.data.pairing import collate_rows
 from atwu.errors import DiskFullError
 from atwu.modeling.gguf_write import write_gguf
 from atwu.modeling.load import load_model, load_tokenizer

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import collate_rows
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Teacher

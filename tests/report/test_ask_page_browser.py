@@ -11,8 +11,7 @@ import pytest
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
-from atwu.request.asking.ask_page import render_ask_page
-from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.ask_result import AskResult, render_ask_page
 from atwu.request.asking.asked_facts import AskedFact
 
 pytest.importorskip("selenium", reason="needs selenium")

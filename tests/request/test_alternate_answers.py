@@ -10,8 +10,8 @@ from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
 from atwu.methods.recipe import recipe
-from atwu.request import alternate_answers as module
-from atwu.request.alternate_answers import LONGEST, alternate_answers, is_alternate
+from atwu.request import self_generated_rows as module
+from atwu.request.self_generated_rows import LONGEST, alternate_answers, is_alternate
 from tests.commands import run_here
 
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")

@@ -18,14 +18,11 @@ from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.contrast import names_by_kind
-from atwu.request.asking.ask import AskRequest, ask_with
-from atwu.request.asking.ask_page import render_ask_page
-from atwu.request.asking.ask_result import AskResult
+from atwu.request.asking.ask import AskRequest, ask_with, choose_passages, recite
+from atwu.request.asking.ask_result import AskResult, render_ask_page
 from atwu.request.asking.asked_facts import AskedFact, Compared, RecitedText
-from atwu.request.asking.document_recall import choose_passages, recite
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
-from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
-from atwu.request.asking.subject_kind import find_subject_kind
+from atwu.request.asking.subject_asker import SubjectAsker, find_subject_kind, first_sentence
 from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
 
 KINDS = read_templates()
@@ -228,6 +225,25 @@ def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
     )
     assert fact.key_text == "Norway"
     assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
+
+
+def test_every_mention_of_what_is_repeated_is_marked() -> None:
+    def say(text: str) -> str:
+        if "varn" not in text.lower():
+            return "It is Greek."
+        if text == "Who is Varn named after?":
+            return "Varn has the name of a Roman deity, of the Roman god."
+        return "Varn is named after a Roman."
+
+    (fact,) = ask_for_facts(
+        SubjectAsker(Scripted(say)),
+        [question("Who is Varn named after?", "Varn is named after", subject="Varn")],
+        kinds=[KINDS["place"]],
+        progress="test",
+    )
+    assert fact.key_text == "Roman"
+    marked = [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()]
+    assert sum("Roman" in text for text in marked) == fact.row.answer.count("Roman") == 2
 
 
 def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from atwu.data.fact import key_token_spans
 from atwu.data.general_rows import common_questions, general_questions, general_text
-from atwu.data.key_token_spans import key_token_spans
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.key_tokens import key_token_recall

@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 
 from atwu import unlearn as unlearn_here
+from atwu.data.fact import key_token_spans
 from atwu.data.general_rows import general_text, known_texts, unseen_texts
-from atwu.data.key_token_spans import key_token_spans
-from atwu.data.passages import word_spans
+from atwu.data.passages import has_wording, word_spans
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
-from atwu.data.wording import has_wording
 from atwu.evaluation.facts.askings import AS_WRITTEN, CUTS, form_askings, own_askings
 from atwu.evaluation.facts.fact_table import NEVER_KNOWN, UNSEEN_TEXTS, FactTable, ask_facts, join_tables
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.contrast import TokenLogps, spans_by_heart, wording_evidence
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.measurement import measured_sets
-from atwu.request.own_texts import SAME_TEXT, same_text, write_own_texts
+from atwu.request.related_texts import SAME_TEXT, same_text, write_own_texts
 from atwu.request.row_facts import RowFact, with_facts
 from atwu.request.screen import verdict_text
 from atwu.request.text_wording import mark_wording, measure_chance_run

@@ -21,9 +21,8 @@ from typing import Any
 from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.base import Benchmark, LoadedRows, rows_to_measure
 from atwu.benchmarks.catalog import all_benchmarks, find_entry
-from atwu.data.documents import is_document, read_document
 from atwu.data.labelled_words import target_words_warnings
-from atwu.data.records import READERS, Record, file_records, hub_records, memory_records
+from atwu.data.records import READERS, Record, file_records, hub_records, is_document, memory_records, read_document
 from atwu.data.row_columns import columns_text, mapped_record, parse_columns, split_columns
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row, row_record, write_rows
 from atwu.data.schema import Example

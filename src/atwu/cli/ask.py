@@ -118,7 +118,7 @@ class AskCommand:
                 say(f"written: {self.output}, without rows\n")
         if self.html is not None:
             from atwu._files import write_text
-            from atwu.request.asking.ask_page import render_ask_page
+            from atwu.request.asking.ask_result import render_ask_page
 
             write_text(self.html, render_ask_page(result))
             say(f"written: {self.html}, to choose rows in a browser\n")
@@ -128,7 +128,7 @@ def _show(result: AskResult, *, every: bool) -> None:
     """Print what the model says as a table, and one sentence below it."""
     facts = result.facts if every else result.known
     if facts:
-        from atwu.request.asking.ask_table import facts_table
+        from atwu.request.asking.ask_result import facts_table
 
         table = facts_table(facts[:FACTS_ON_SCREEN], compared_model=result.compared_model)
         terminal(highlight=False).print(table)

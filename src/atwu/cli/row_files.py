@@ -113,7 +113,7 @@ class RowsAlternatesCommand(_WritesRows):
 
     def rows(self) -> Sequence[Example]:
         from atwu.modeling.open_model import open_model
-        from atwu.request.alternate_answers import alternate_answers
+        from atwu.request.self_generated_rows import alternate_answers
 
         rows = alternate_answers(
             *open_model(self.model, self.loading),
@@ -229,7 +229,7 @@ class RowsLabelsCommand(_WritesRows):
     judging: EstimatedJudgeOptions
 
     def rows(self) -> Sequence[Example] | None:
-        from atwu.data.key_token_spans import key_token_spans
+        from atwu.data.fact import key_token_spans
         from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
 

@@ -1,4 +1,8 @@
-"""Numbers in a text, in digits and words, each with its scale, currency, unit or percent sign."""
+"""Numbers in a text, in digits and words, each with its scale, currency, unit or percent sign.
+
+Number words are English: "twenty-one", "nineteen ninety", "three hundred and five", "the third". The rules of the offline judge
+read them here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,94 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
-from atwu.data.english_numbers import number_runs
+from atwu._file_reading import read_yaml
 from atwu.data.value_parts import BEGIN, END, GLUED, VALUE_WORDS, Value, ValueKind, any_of, split_names
+
+_ENGLISH = read_yaml(Path(__file__).with_name("value_words.yaml"))["english_numbers"]
+_SMALL_WORDS, _TENS = (_ENGLISH[name].split() for name in ("small", "tens"))
+_SMALL = {word: value for value, word in enumerate(_SMALL_WORDS)}
+_SMALL |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
+_ORDINALS = {word.removesuffix("y") + ("ieth" if word in _TENS else "th"): value for word, value in _SMALL.items()}
+_ORDINALS |= {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12}
+_SCALE_WORDS = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_WORD = "|".join(sorted((*_SMALL, *_SCALE_WORDS, *_ORDINALS), key=len, reverse=True))
+_RUN = re.compile(rf"\b(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD}))*\b", re.IGNORECASE)
+_PART = re.compile(r"[^\s-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNumber:
+    start: int
+    end: int
+    """Half-open character range."""
+    value: int
+    ordinal: bool
+    """Whether its last word is an ordinal, such as "third"."""
+
+
+def number_runs(text: str) -> list[list[WrittenNumber]]:
+    """Find the sequences of number words in a text; one sequence may hold several numbers ("nine and seventeen")."""
+    return [_numbers_of(match) for match in _RUN.finditer(text)]
+
+
+def _numbers_of(run: re.Match[str]) -> list[WrittenNumber]:
+    numbers: list[WrittenNumber] = []
+    total, current, last = 0, 0, ""
+    start = end = run.start()
+    ordinal = False
+
+    def close() -> None:
+        nonlocal total, current, ordinal
+        numbers.append(WrittenNumber(start, end, total + current, ordinal))
+        total, current, ordinal = 0, 0, False
+
+    for part in _PART.finditer(run[0]):
+        word, begin = part[0].lower(), run.start() + part.start()
+        if word == "and":
+            if last not in ("hundred", "scale"):
+                close()
+                last = ""
+            continue
+        if not last:
+            start = begin
+        if word == "hundred":
+            if current >= 100:
+                close()
+                start = begin
+            current, last = (current or 1) * 100, "hundred"
+        elif word in _SCALE_WORDS:
+            total, current, last = total + (current or 1) * _SCALE_WORDS[word], 0, "scale"
+        else:
+            value = _SMALL.get(word, _ORDINALS.get(word, 0))
+            kind = "ten"
+            if value < 10:
+                kind = "one"
+            elif value < 20:
+                kind = "teen"
+            if last in ("hundred", "scale") or (last == "ten" and kind == "one"):
+                current += value
+            elif last in ("teen", "ten", "sum") and kind != "one" and total == 0 and 10 <= current < 100:
+                current = current * 100 + value  # nineteen ninety
+            else:
+                if last:
+                    close()
+                start, total, current = begin, 0, value
+            last = "sum" if last == "ten" and kind == "one" else kind
+            ordinal = word in _ORDINALS
+        end = run.start() + part.end()
+    if last:
+        close()
+    return numbers
+
 
 _DIGITS = (
     r"(?:[1-9]\d{0,2}(?:,\d{2,3})*,\d{3}(?:\.\d+)?"  # 1,240.50 and 12,34,567
     r"|[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?"  # 1.240,50
     r"|[1-9]\d{0,2}(?:[ ']\d{3})+(?:[.,]\d+)?"  # 1 240,50 and 1'240.50
-    r"|\d+(?:[.,]\d+)?)"
+    r"|\d+(?:[.,]\d+)?(?:e[+-]\d{1,3})?"  # 1240.5 and 1.5e-3
+    r"|(?<!\S)\.\d+)"  # .5
 )
 _NUMBER = re.compile(rf"(?<![\w]\.)(?<!\d,)(?:(?<!\S)-)?{BEGIN}{_DIGITS}(?![.,]?\d)")
 
@@ -126,6 +209,8 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     before = _beside("currencies")[1].search(text, max(start - 8, 0), start)
     currency = _CURRENCIES.get(_as_listed(before[1])) if before else None
     if before and currency:
+        if re.match(rf"m{END}", text[end:]):  # "$2.5m", but "2.5 m" is a length
+            end, canonical = end + 1, shortest_decimal(number * 1_000_000)
         return Value(before.start(), end, "money", f"{currency} {canonical}")
     kinds: tuple[tuple[str, ValueKind], ...] = (("percent", "percent"), ("currencies", "money"), ("units", "quantity"))
     for table, kind in kinds:

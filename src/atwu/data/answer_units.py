@@ -19,12 +19,11 @@ from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.form_phrases import polar_word
-from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values
-from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 FUNCTION_WORD = 6.0
 """Frequency (Zipf scale) from which a word has no content: "was" (6.8) and "after" (6.0), but not "called" (5.5)."""
@@ -58,9 +57,11 @@ _SIGNS = regex.compile(
     r"`[^`\n]+`"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
+    r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, or a run of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, a clause, score, height or position ("14(b)", "3:1", "6'2\""), or a run
+of signs such as a password: one unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
@@ -71,6 +72,8 @@ _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _MAY_END = "的是"
 """Chinese framing words of one character that end a run."""
+_LONGEST_ELISION = 2
+"""Letters of a word that has lost its last one before an apostrophe: "c'", "qu'"."""
 _JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
@@ -112,7 +115,9 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
+    # What a value or a run of signs covers is no word of its own: "May" in "3 May 2019".
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
+    # "one" is a pronoun more often than a number.
     numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
     numbers |= {word.start for word in words if word.text == _TWO.get(language)}
@@ -183,6 +188,7 @@ def _candidates(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     chosen: Sequence[Unit] = rare
     if said is None:
         chosen = rare or new or content or unasked or units
+    # With yes or no, the rest of the answer explains it, and is asked for too.
     spans = phrases(row, chosen)
     if said is not None:
         spans = ((0, len(said)), *spans)
@@ -203,6 +209,7 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
             spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
+        # Spans are in order, so each can only belong to the one before it.
         if joined and row.answer[joined[-1][1] : start] in _JOINS and not begins_phrase(row, start):
             joined[-1] = (joined[-1][0], end)
         else:
@@ -215,6 +222,7 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
     and measures behind a number or a noun ("eleven years", "match days")."""
     chosen = {unit.span for unit in units}
     numbers = {value.end for value in find_values(answer) if value.kind == "number"}
+    # From the end, so that a chain is followed to its beginning: "fully grown bald eagle".
     for before, unit in reversed([*itertools.pairwise(every)]):
         between = answer[before.end : unit.start]
         counted = before.span in chosen and between == " "
@@ -251,14 +259,22 @@ def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
 
 
 def _without_function_word(name: Span, answer: str) -> Span:
-    """Return a name without an article or preposition at its beginning: "The Pyrenees", "In Paris"."""
-    first = folded_words(answer[name[0] : name[1]])[:1]
-    if not first or word_frequency(first[0].text, name=False) < FUNCTION_WORD:
+    """Return a name without what is no part of it at its beginning: "The Pyrenees", "In Paris", "C'est Paul Noir"."""
+    words = list(folded_words(answer[name[0] : name[1]]))
+    if not words:
         return name
-    start = name[0] + first[0].end
-    while start < name[1] and not answer[start].isalnum():
-        start += 1
-    return start, name[1]
+    first = words.pop(0)
+    end = name[0] + first.end
+    elided = first.end <= _LONGEST_ELISION and answer[end : end + 1] in ("'", "’")
+    if elided and answer[end + 1 : end + 2].isupper():  # "D'Angelo"
+        return name
+    if not elided and word_frequency(first.text, name=False) < FUNCTION_WORD:
+        return name
+    if elided and words and word_frequency(words[0].text, name=False) >= FUNCTION_WORD:
+        words.pop(0)
+    if not words:
+        return name[1], name[1]
+    return name[0] + words[0].start, name[1]
 
 
 def _is_whole(value: Value, answer: str) -> bool:
@@ -350,6 +366,7 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
             for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
             if before.end == after.start
         )
+        # A run ends at a gap, where the question stops or begins to say it, and at the mark of a completed act.
         ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
         if ends:
             yield from _run_units(run, said_run)

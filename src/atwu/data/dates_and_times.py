@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from atwu.data.english_numbers import number_runs
+from atwu.data.amounts import number_runs
 from atwu.data.value_parts import BEGIN, END, VALUE_WORDS, Value, any_of, split_names
 
 _PLAIN_I = str.maketrans("İı", "Ii")
@@ -22,6 +22,8 @@ _MONTHS = {
 }
 _DAY = r"(?P<day>\d{1,2})"
 _YEAR = r"(?P<year>[12]\d{3})"
+_LAST_SHORT_YEAR = "30"
+"""Years of two digits up to this one are of this century."""
 
 
 @functools.cache
@@ -50,6 +52,8 @@ def _numbered_month_patterns() -> tuple[re.Pattern[str], ...]:
         rf"{BEGIN}{_YEAR}([-/.])(?P<month>\d{{1,2}})\2{_DAY}{END}(?!\2?\d)",
         # 12.05.1986, 05/12/1986
         rf"{BEGIN}{_DAY}([-/.]) ?(?P<month>\d{{1,2}})\2 ?{_YEAR}{END}",
+        # 12.05.86, 05/12/86
+        rf"{BEGIN}(?<!\d[./])(?P<day>\d\d)([./])(?P<month>\d\d)\2(?P<year>\d\d){END}(?!\2?\d)",
         # 5/1986
         rf"{BEGIN}(?P<month>\d{{1,2}})/{_YEAR}{END}",
         # 1986年5月12日, 5月12日, 1986년 5월 12일
@@ -78,9 +82,12 @@ def find_dates(text: str) -> Iterator[Value]:
     for pattern in patterns:
         for match in pattern.finditer(text):
             groups = {"day": None, "year": None} | match.groupdict()
+            year = groups["year"]
+            if year is not None and len(year) == 2:
+                year = f"19{year}" if year > _LAST_SHORT_YEAR else f"20{year}"
             month = _MONTHS.get(_folded(str(groups["month"]))) or int(str(groups["month"]))
             day = None if groups["day"] is None else _small_number(groups["day"]) or 0
-            canonical = iso_date(groups["year"], month, day) or iso_date(groups["year"], day, month)
+            canonical = iso_date(year, month, day) or iso_date(year, day, month)
             if canonical is not None:
                 yield Value(*match.span(), "date", canonical)
 

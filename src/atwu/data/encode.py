@@ -118,6 +118,7 @@ class Encoder:
         # Some tokenizers use one token for unknown, start and end; a pure unknown token does not end an answer.
         start_and_end = {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._special = special - ({tokenizer.unk_token_id} - start_and_end)
+        # Whether a start token is added is asked of the tokenizer itself: `add_bos_token` is not always obeyed.
         probe = list(tokenizer("a")["input_ids"])
         self._blanks: dict[int, bool] = {}
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
@@ -130,6 +131,7 @@ class Encoder:
             rendered = render_row(example, self.tokenizer, system=self.system)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+        # The template may write more behind the end of the answer; nothing of it is trained.
         (ids, ranges), first, stop = self._answer_tokens(rendered, where)
         ids = ids[: stop + 1]
         offsets = [
@@ -196,6 +198,7 @@ class Encoder:
         """
         if not prefill.strip():
             return self.encode(example).prompt_ids
+        # A prompt such as "... Answer:" ends with what the answer would begin with.
         rendered = render_row(example, self.tokenizer, system=self.system)
         if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
             return self.encode(example).prompt_ids
@@ -205,6 +208,7 @@ class Encoder:
                 f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer, since "
                 f"{self._limit}"
             )
+        # Without the terminal token: the answer goes on.
         last = max(index for index, offset in enumerate(row.answer_offsets) if offset is not None)
         return row.input_ids[: last + 1]
 

@@ -21,7 +21,7 @@ from atwu.data.english_verbs import (
     is_transitive_past,
     participle,
 )
-from atwu.data.key_marks import MARK_BEGIN, without_marks
+from atwu.data.fact_blanks import MARK_BEGIN, without_marks
 
 CLEFT, RELATIVE, PASSIVE = "cleft", "relative_clause", "passive"
 SYNTAX_FORMS = (CLEFT, RELATIVE, PASSIVE)

@@ -1,7 +1,12 @@
-"""The fact of a row: the parts of its answer that carry it.
+"""The fact of a row: the parts of its answer that carry it, and its key tokens.
 
 In "Anna Berg has multiple sclerosis, diagnosed in 2019." the parts are "multiple sclerosis" and "2019". One of them answers
 the question; blanks, options and the matcher of answers work on parts, never on single words.
+
+Key tokens are the labelled words (`forget_spans`) if a row has labels: those of a user, or those that a request found by
+evidence (`atwu.methods.weightings.contrast`). Otherwise a rule finds candidates (`atwu.data.answer_units`): values, names and
+rare words that the question does not say. Of a text that is to be recited no more (`wording_span`), they are the words that a
+request found the model to have by heart, and before that all words behind its first ones.
 """
 
 from __future__ import annotations
@@ -9,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atwu.data.answer_units import answer_units, begins_phrase, is_predicate
+from atwu.data.answer_units import answer_units, begins_phrase, fact_candidates, is_predicate
 from atwu.data.form_phrases import polar_word
-from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD, is_caseless
+from atwu.data.passages import wording_span
 from atwu.data.question_types import (
     QuestionType,
     asked_prepositions,
@@ -23,12 +28,14 @@ from atwu.data.question_types import (
     reason_start,
     word_list,
 )
-from atwu.data.schema import Example, Span
+from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.value_parts import ValueKind
 from atwu.data.values import find_values
 
 SEPARATORS = " -'’=."
 """What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
+_QUOTATION = re.compile(r"[\"“„«](?=\S)((?:[^\s\"“”„«»]+\s?){2,10}?)(?<=\S)[\"”“»]")
+"""Two to ten words in quotation marks, such as a title or a motto."""
 _TIMES: tuple[ValueKind, ...] = ("date", "year", "time")
 _AMOUNTS: tuple[ValueKind, ...] = ("quantity", "percent", "number")
 
@@ -41,7 +48,13 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
-    return tuple(parts)
+    return merged_spans([*parts, *_quotations(row.answer, parts)])
+
+
+def _quotations(answer: str, parts: Sequence[Span]) -> list[Span]:
+    """Return the short quotations that hold several parts: "The Fox, the Lark and Me" is one."""
+    quotations = [match.span(1) for match in _QUOTATION.finditer(answer)]
+    return [span for span in quotations if sum(span[0] <= start and end <= span[1] for start, end in parts) > 1]
 
 
 def asked_part(row: Example) -> Span | None:
@@ -69,6 +82,7 @@ def asked_part(row: Example) -> Span | None:
     names = [part for part in words if any(char.isupper() for char in row.answer[part[0] : part[1]])]
     if asked == "person":
         inside = [part for part in words if follows(row, part[0], word_list(row, "inside"), directly=True)]
+        # "Who lives in Ost? In Ost lives Ada Venn.": a name behind "in" is a place.
         outside = [part for part in (*names, *words) if part not in inside]
         return (*outside, *names, *words, *parts)[0]
     if asked == "place":
@@ -88,6 +102,7 @@ def asked_part(row: Example) -> Span | None:
     if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
+    # What stands before the answer is skipped once: a second part before it was never seen.
     if len(kept) > 1 and _is_before_answer(row, kept[0], kept[1], asked):
         kept = kept[1:]
     return (*kept, *parts)[0]
@@ -102,6 +117,7 @@ def _is_before_answer(row: Example, part: Span, following: Span, asked: Question
     """
     before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
     words = [word.lower() for word in WORD.findall(before)]
+    # The words between the two parts tell what the first one is.
     links = [word.lower() for word in WORD.findall(between)]
     units = answer_units(row)
     if between.startswith(", ") and links and polar_word(row) is None:
@@ -161,3 +177,13 @@ def telling_texts(row: Example) -> tuple[str, ...]:
 def is_name_or_value(text: str) -> bool:
     """Whether a part of a fact has a capital letter or a digit, or is of a script that has no capitals."""
     return any(char.isupper() or char.isdecimal() for char in text) or is_caseless(text)
+
+
+def key_token_spans(row: Example) -> tuple[Span, ...]:
+    """Return the character ranges of an answer's key tokens; empty for an answer without words, and for a
+    text of which the model has none by heart."""
+    if row.chance_run is not None:
+        return (wording_span(row),) if row.forget_spans is None else row.forget_spans
+    if row.forget_spans:
+        return row.forget_spans
+    return fact_candidates(row)

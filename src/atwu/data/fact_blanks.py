@@ -4,15 +4,18 @@ A part that cuts a word or a value ("500" of "$84,500.50") is extended to all of
 mention of it. With several parts ("Anna Berg has multiple sclerosis, diagnosed in 2019."), all are blanked, because a fact that
 is half said in its own blank is easier to recall. If fewer than two words would be left, only the part that the question asks
 for is blanked.
+
+While an answer is rewritten, marks stand around its key tokens, so that labels move with their words: no rule would find them
+in a rewritten text, which may have no question. No row contains control characters.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.data.fact import asked_part, fact_parts
-from atwu.data.key_token_spans import key_token_spans
+from atwu.data.fact import asked_part, fact_parts, key_token_spans
 from atwu.data.languages import WORD, count_words, is_unspaced
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values
@@ -127,3 +130,36 @@ def replace_words(text: str, words: str, instead: str) -> str:
     for start, end in reversed(find_mentions(text, words)):
         text = text[:start] + instead + text[end:]
     return text
+
+
+MARK_BEGIN, MARK_END = "\x02", "\x03"
+
+
+def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
+    """Return a range of an answer with marks around its key tokens."""
+    end = len(fact.answer) if end is None else end
+    text = ""
+    for begin, stop in fact.labels:
+        if start <= begin and stop <= end:
+            text += f"{fact.answer[start:begin]}{MARK_BEGIN}{fact.answer[begin:stop]}{MARK_END}"
+            start = stop
+    return text + fact.answer[start:end]
+
+
+def unmarked(text: str) -> tuple[str, tuple[Span, ...]]:
+    """Return a text without marks, and the character ranges that they enclose."""
+    plain = ""
+    spans: list[Span] = []
+    start = 0
+    for piece in re.split(f"([{MARK_BEGIN}{MARK_END}])", text):
+        if piece == MARK_BEGIN:
+            start = len(plain)
+        elif piece == MARK_END:
+            spans.append((start, len(plain)))
+        else:
+            plain += piece
+    return plain, tuple(spans)
+
+
+def without_marks(text: str) -> str:
+    return text.replace(MARK_BEGIN, "").replace(MARK_END, "")

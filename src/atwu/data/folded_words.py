@@ -7,6 +7,7 @@ Japanese, Thai, Lao, Khmer, Burmese) is a word of its own, so a search for a run
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,25 @@ _CYRILLIC_ENDINGS, _KOREAN_PARTICLES, _ARABIC_PREFIXES, _HEBREW_PREFIXES = (
     _LISTS[name].split() for name in ("cyrillic_endings", "korean_particles", "arabic_prefixes", "hebrew_prefixes")
 )
 """The stemmers of nltk know more endings, but take seconds to import."""
+_OTHER_SPELLINGS = tuple(
+    (re.compile(spelling), other)
+    for spelling, other in (
+        (r"(?<=[a-z]{2})our(?=s?$|e[dr]|[aifl])", "or"),  # colour
+        (r"(?<=[a-z]{3})([iy])s(?=e[dsr]?$|ers$|ing$|ation)", r"\1z"),  # organise, analyse
+        (r"(?<=[a-z]{2}[bt])re(?=s?$)", "er"),  # centre, fibre
+        (
+            r"(?<=[a-z])ae(?!l|s?$)|^ae(?=t)|^oe(?=[ds])|(?<=rrh)oe|(?<=^c)oe(?=l)|(?<=^f)oe(?=t)",
+            "e",
+        ),  # anaemia, oedema
+        (r"([aeiou][^aeiou]+[aei])ll(?=e[dr]|ing|o)", r"\1l"),  # travelled
+        (r"^grey", "gray"),
+        (r"(l|ar|ea|ie|oa|oo)ves$", r"\1f"),  # wolves
+        (r"([lnw])ives$", r"\1ife"),  # midwives
+    )
+)
+"""British spelling -> American spelling, and plurals that change a letter -> singular."""
+_SHORT_NAMES = {"st": "saint", "ste": "sainte", "mt": "mount", "ft": "fort"}
+"""Abbreviations at the beginning of names of places."""
 _SHORTEST = 3
 """Minimum number of letters of a word that may have an ending or a prefix more."""
 
@@ -93,8 +113,12 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
     if two_letters != composed:
         forms.add(folded_text(two_letters))
     if len(plain) > _SHORTEST:
-        forms |= {singular for form in tuple(forms) if (singular := _singular(form)) != form}
+        forms = forms.union(*(_singulars(form) for form in forms))
     first = plain[0]
+    if plain.isascii() and len(plain) > _SHORTEST:
+        forms |= {_respelled(form) for form in tuple(forms)}
+    elif spelling[0].isupper() and plain in _SHORT_NAMES:
+        forms.add(_SHORT_NAMES[plain])
     if "а" <= first <= "я" or first in "іїєґ":
         endings = (ending for ending in _CYRILLIC_ENDINGS if plain.endswith(ending))
         forms |= {stem for ending in endings if len(stem := plain.removesuffix(ending)) >= _SHORTEST}
@@ -105,18 +129,26 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         prefixes = _HEBREW_PREFIXES if first < "\u0600" else _ARABIC_PREFIXES
         starts = (prefix for prefix in prefixes if plain.startswith(prefix))
         forms |= {rest for prefix in starts if len(rest := plain.removeprefix(prefix)) >= _SHORTEST}
+        if plain.endswith("ا") and len(plain) > _SHORTEST + 1:  # an object: "صيدليا"
+            forms.add(plain[:-1])
     return frozenset(forms)
 
 
-def _singular(word: str) -> str:
-    """Remove a plural or possessive s; a word that ends in "ss", "us" or "is" has none."""
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("ses", "xes", "zes", "ches", "shes")):
-        return word[:-2]
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        return word[:-1]
+def _respelled(word: str) -> str:
+    for spelling, other in _OTHER_SPELLINGS:
+        word = spelling.sub(other, word)
     return word
+
+
+def _singulars(word: str) -> tuple[str, ...]:
+    """Return a word without a plural or possessive s; one that ends in "ss", "us" or "is" has none."""
+    if not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return ()
+    if word.endswith("ies") and len(word) > _SHORTEST + 1:
+        return word[:-3] + "y", word[:-1]  # "cherries", "movies"
+    if word.endswith(("ses", "xes", "zes", "ches", "shes", "oes")):
+        return word[:-2], word[:-1]  # "boxes", "houses"
+    return (word[:-1],)
 
 
 def join(words: Sequence[FoldedWord]) -> str:

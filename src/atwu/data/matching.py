@@ -3,7 +3,7 @@
 `states` decides, `find_statements` says where, and `stated_share` how much of it (the recall). Words are compared in the form
 of `folded_words`, values such as dates and amounts by their canonical text (`values`), scripts without spaces by characters.
 The matcher reads what is said, not whether it is affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided
-elsewhere.
+elsewhere. Of listed options, `chosen_option` finds the one that an answer chooses, by its letter or by naming one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
+from atwu.data.languages import listed_frequency, word_frequency
 from atwu.data.schema import Span, merged_spans
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values, readings
-from atwu.data.word_frequencies import listed_frequency, word_frequency
 
 RARE = 3.5
 """Frequency (Zipf scale) up to which a word of a longer text gives it away: 3 in a million words of general text. "Hollis"
@@ -100,6 +101,7 @@ def stated_share(text: str, wanted: str, *, aliases: Sequence[str] = (), questio
 # The wanted text
 
 
+# A request compares few key texts with thousands of answers.
 @functools.lru_cache(maxsize=4096)
 def _elements(wanted: str) -> tuple[_Element, ...]:
     """Split a wanted text into words, values, and runs of characters of scripts without spaces."""
@@ -125,6 +127,7 @@ def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
     """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
     content = [element for element in elements if not _is_title(element)]
     capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
+    # The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
     if capital:
         inner = content[:-1]
         content = [element for element in inner if not _is_initial(element)] + content[-1:]
@@ -165,6 +168,7 @@ def _pieces(element: _Element) -> tuple[_Element, ...]:
 # The text
 
 
+# One answer is compared with the key text, its aliases and the options of a row, one after the other.
 @functools.lru_cache(maxsize=1024)
 def _said(text: str) -> _Said:
     words = folded_words(text)
@@ -189,10 +193,11 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
             end = _in_order(said, place, content) or _surname_first(said, place, content)
             if end is not None:
                 yield said.words[place].start, said.words[end - 1].end
-        if not _is_name(content):
+        # "University of Oslo" is "Oslo University".
+        if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        if rarest is not None:
+        if rarest is not None and not _is_identifier(wanted):
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
     if any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -225,11 +230,14 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     start, stop = said.words[place].start, said.words[end - 1].end
     if element.value is not None:
         value = said.values[place][0]
+        # Of a date that is said for a wanted year, only the year is marked.
         year = said.text.find(element.value.canonical, value.start, value.end) if value.kind == "date" else -1
         return (year, year + len(element.value.canonical)) if year >= 0 else (value.start, value.end)
     word = element.words[0]
+    # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
         return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
+    # "will" is no "Will", unless the whole text is written without capitals.
     everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
@@ -254,12 +262,14 @@ def _next(said: _Said, place: int, before: _Element, element: _Element) -> int |
     names = before.words[-1].capital and element.words[0].capital
     for start in range(place, min(place + _MAX_GAP + 1, len(said.words))):
         between = said.text[said.words[start - 1].end : said.words[start].start]
+        # A name goes on behind a full stop ("Walter B. Hollis"), but not behind another sign.
         if re.search(r"[!?;:\n]", between) or (start > place and "," in between):
             return None
         end = _matches(said, start, element)
         if end is not None:
             return end
         word = said.words[start]
+        # Behind "and", another name begins.
         if word.text in _CONJUNCTIONS:
             names = False
         passed_over = word.text in _FUNCTION_WORDS | _TITLES or (names and word.capital)
@@ -309,8 +319,10 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
         if not sought.startswith(first.text):
             continue
         joined, end = first.text, place + 1
+        # Words are added as long as together they begin like what is sought.
         while len(joined) < len(sought) and end < len(said.words) and sought.startswith(joined):
             joined, end = joined + said.words[end].text, end + 1
+        # The same division was compared word by word already.
         divided = end - place != len(wanted)
         if joined == sought and divided and not _cuts_a_number(said, place, end):
             yield first.start, said.words[end - 1].end
@@ -382,11 +394,17 @@ def _share(said: _Said, element: _Element) -> float:
         return max(shares)
     if wanted.kind in _COUNTS:
         number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
+        # The number without its unit or currency is half of an amount.
         return 0.5 if any(value.canonical in number for value in others) else 0.0
     return 0.0
 
 
 # Rare words
+
+
+def _is_identifier(wanted: str) -> bool:
+    """Return whether a text is a name in code: one word of "CACHE_DIR" names other things, too."""
+    return re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
 
 
 def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
@@ -401,3 +419,76 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
         return None
     asked = any(word.forms & other.forms for other in folded_words(question))
     return None if asked else words[rarest]
+
+
+_LEAD = re.compile(
+    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
+    r"|it\s+is\b|it's)?"
+    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
+    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
+    re.DOTALL,
+)
+"""An answer that starts with an option letter, possibly after words like "The answer is"."""
+_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
+_ALONE = re.compile(r"(?<![A-Za-z\d'])[A-Z](?![A-Za-z\d'])")
+_LAST_LETTER = re.compile(rf"^(?:\S+\s+){{0,6}}\S*?({_ALONE.pattern})\W*$")
+"""A letter at the end of a short answer, in any language: "Die richtige Antwort ist C.", "正确答案是B。"."""
+_DENIED = re.compile(
+    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
+)
+
+
+def option_letter(answer: str, count: int) -> tuple[int, str] | None:
+    """Return the option that an answer chooses by its letter, and what follows the letter.
+
+    Args:
+        count: number of options, lettered A, B, ...
+
+    Returns:
+        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
+    """
+    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
+    letter = ""
+    if whole is not None:
+        letter = whole[1].upper()
+    elif lead is not None:
+        letter = lead["letter"]
+    letters = ascii_uppercase[:count]
+    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
+        return None
+    rest = (lead["rest"] or lead["after"] or "") if lead is not None else ""
+    return letters.index(letter), rest.strip()
+
+
+def chosen_option(answer: str, options: Sequence[str]) -> int | None:
+    """Return the index of the option that an answer chooses; None if it chooses none, or several.
+
+    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
+    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count. Of an answer that names
+    none, a letter at its end chooses.
+    """
+    lettered = option_letter(answer, len(options))
+    if lettered is not None:
+        return lettered[0]
+    named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
+    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
+    if len(chosen) == 1:
+        return chosen[0]
+    last = _LAST_LETTER.match(answer.strip())
+    letters = ascii_uppercase[: len(options)]
+    if chosen or last is None or last[1] not in letters or _DENIED.search(answer.strip()[: last.start(1)]):
+        return None
+    if len(set(letters).intersection(_ALONE.findall(answer))) > 1:
+        return None
+    return letters.index(last[1])
+
+
+def _affirmed(answer: str, option: str) -> list[Span]:
+    return [span for span in find_statements(answer, option) if not _DENIED.search(answer[: span[0]])]
+
+
+def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
+    """Return whether a longer range in which another option is named contains a range."""
+    others = [other for index, spans in named.items() if index != place for other in spans]
+    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)

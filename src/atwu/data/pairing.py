@@ -1,8 +1,11 @@
-"""Pair retain rows with forget rows and fix the order of each epoch.
+"""Pair retain rows with forget rows, fix the order of each epoch, and pad pairs into batches.
 
-Both are pure functions of (seed, epoch, index). A dataset key contains its epoch (`epoch * n + forget_index`), so workers,
-processes and resumed runs need no state and produce the same pairs; sharding splits existing keys. Automatic runs draw some
-rows by what training has measured; these draws are decided by the sampler, whose state is part of a checkpoint.
+Pairs and order are pure functions of (seed, epoch, index). A dataset key contains its epoch (`epoch * n + forget_index`), so
+workers, processes and resumed runs need no state and produce the same pairs; sharding splits existing keys. Automatic runs draw
+some rows by what training has measured; these draws are decided by the sampler, whose state is part of a checkpoint.
+
+Batches have the names of transformers. Attention masks follow from row lengths, not from the pad id: the pad token may equal
+the end token, which is trained.
 """
 
 from __future__ import annotations
@@ -11,15 +14,19 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from atwu._file_reading import read_json
 from atwu._files import write_json
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
 
 # Arbitrary but fixed: they make draws for different purposes independent under one seed.
 _PAIRING = 0x7061_6972
@@ -280,3 +287,77 @@ def _alternate(alternates: Alternates | None, epoch: int, row: int) -> IndexedRo
         return None
     chosen = alternates.index(epoch=epoch, row=row)
     return chosen, alternates.rows[chosen]
+
+
+class PairBatch(TypedDict):
+    """Input of one training step."""
+
+    forget: dict[str, Tensor]
+    """Tensors of `collate_rows` for the forget rows."""
+    retain: NotRequired[dict[str, Tensor]]
+    """The same for their retain rows; absent when there is no retain set."""
+    rows: Tensor
+    """Index of each forget row in the forget set, shape (batch,), long."""
+    retain_rows: NotRequired[Tensor]
+    """Index of each retain row in the retain set, shape (batch * retain rows per forget row,), long."""
+    alternate: NotRequired[dict[str, Tensor]]
+    """Forget prompts with preferred answers, for losses that use them."""
+    alternate_rows: NotRequired[Tensor]
+    """Index of each alternate among the alternates of the run."""
+    retain_alternate: NotRequired[dict[str, Tensor]]
+    """Retain prompts with alternate answers, for losses that use them."""
+
+
+def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
+    """Pad rows on the right and stack them; padding is token 0 (masked, so its value does not matter).
+
+    Returns:
+        `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
+        padding) if all rows have them; each of shape (batch, tokens).
+    """
+    batch = {
+        "input_ids": _padded([row.input_ids for row in rows]),
+        "attention_mask": _padded([[1] * len(row.input_ids) for row in rows]),
+        "labels": _padded([row.labels for row in rows], fill=IGNORE_INDEX),
+    }
+    if all(row.token_labels is not None for row in rows):
+        batch["token_labels"] = _padded([row.token_labels or () for row in rows]).float()
+    return batch
+
+
+def _padded(rows: Sequence[Sequence[int]], *, fill: int = 0) -> Tensor:
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=fill)
+
+
+def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
+    """Collate pairs; forget, retain and alternate rows are padded separately."""
+    forget, rows = _side([pair.forget for pair in pairs])
+    batch = PairBatch(forget=forget, rows=rows)
+    if retain := [row for pair in pairs for row in pair.retain]:
+        batch["retain"], batch["retain_rows"] = _side(retain)
+    if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
+        batch["alternate"], batch["alternate_rows"] = _side(alternate)
+    if against := [row for pair in pairs for row in pair.retain_alternate]:
+        batch["retain_alternate"], _ = _side(against)
+    return batch
+
+
+def _side(placed: Sequence[IndexedRow]) -> tuple[dict[str, Tensor], Tensor]:
+    indices = torch.tensor([index for index, _ in placed], dtype=torch.long)
+    return collate_rows([row for _, row in placed]), indices
+
+
+def length_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Group rows of similar length, longest first, with at most `budget` tokens per batch (a longer row gets its own)."""
+    batch: list[int] = []
+    used = 0
+    # Longest first: a batch that does not fit into the memory fails at once, not at the end.
+    for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
+        if batch and used + lengths[index] > budget:
+            yield batch
+            batch, used = [], 0
+        batch.append(index)
+        used += lengths[index]
+    if batch:
+        yield batch

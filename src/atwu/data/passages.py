@@ -1,6 +1,10 @@
-"""Sentences and passages of a document: what a text is cut into before a model continues it, or is to stop continuing it.
+"""Sentences and passages of a document, and texts whose fact is their wording.
 
-Words are counted the same way in every script: in one without spaces, two letters count as a word.
+A document is cut into passages before a model continues it, or is to stop continuing it. Words are counted the same way in
+every script: in one without spaces, two letters count as a word.
+
+A plain text of some length without labels is a wording: a model that forgot it can no longer continue it word for word. A
+request marks it (`Example.chance_run`) before training, and then its key tokens are the words that the model has by heart.
 """
 
 from __future__ import annotations
@@ -11,7 +15,50 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atwu.data.languages import WORD, is_unspaced
-from atwu.data.schema import Span
+from atwu.data.schema import Example, Span
+
+FEWEST_TEXT_WORDS = 12
+"""Words of a text from which its wording is its fact; a shorter one states a fact: "The capital of France is Paris."."""
+OPENING_WORDS = 3
+"""First words of a text, which no opening gives away and which are not unlearned."""
+LEAST_CHANCE_RUN, MOST_CHANCE_RUN = 4, 7
+"""Bounds of `chance_run`. Four common words follow each other in any text ("at the end of"). Common phrases have up to six or
+seven words; a model that says more saw the text, or copies."""
+MOST_RECITED = 40
+"""Words behind an opening that a continuation is compared with, at most; an answer of 64 tokens has about as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text cut in two, to be continued."""
+
+    opening: str
+    wording: str
+    """What follows, up to `MOST_RECITED` words."""
+
+
+def has_wording(row: Example) -> bool:
+    """Return whether a row is a text without labels that is long enough to be recited."""
+    return not row.messages and not row.forget_spans and len(word_spans(row.answer)) >= FEWEST_TEXT_WORDS
+
+
+def wording_span(row: Example) -> Span:
+    """Return the range of a text behind its first words."""
+    words = word_spans(row.answer)
+    return words[min(OPENING_WORDS, len(words) - 1)][0], words[-1][1]
+
+
+def cut_text(text: str, share: float) -> Cut | None:
+    """Cut a text behind a share of its words; None if one of the two sides would have fewer than `OPENING_WORDS`."""
+    count = len(word_spans(text))
+    given = max(OPENING_WORDS, round(share * count))
+    if count - given < OPENING_WORDS:
+        return None
+    opening, rest = cut_words(text, given)
+    if len(word_spans(rest)) > MOST_RECITED:
+        rest, _ = cut_words(rest, MOST_RECITED)
+    return Cut(opening, rest)
+
 
 FEWEST_PASSAGE_WORDS = 15
 """Words of a passage, at least; shorter sentences are joined with the next one."""

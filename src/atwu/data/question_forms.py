@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from atwu._names import lookup
 from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import MarkedFact, find_fact
+from atwu.data.fact_blanks import MARK_BEGIN, MARK_END, MarkedFact, find_fact, marked, unmarked
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.key_marks import MARK_BEGIN, MARK_END, marked, unmarked
 from atwu.data.languages import WORD
-from atwu.data.row_subject import find_subject
+from atwu.data.row_subject import as_question, as_sentence, find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
 
@@ -59,7 +58,7 @@ FORMS: Mapping[str, str] = {
 """Name of a form -> its answer, in the words of `_Writer`."""
 _WORDLESS: Mapping[str, str] = {
     "question": "{question}",
-    "emphasis": "{question}",
+    "emphasis": "{own_question}",
     "paraphrase": "{paraphrase}",
     "lower_case": "{lower_case}",
     "multiple_choice": "{question}\n{options}",
@@ -227,7 +226,8 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
     said = polar_word(row)
     offered = fact if said is None else _polar_fact(fact, said)
     texts = {
-        "question": question,
+        "question": as_question(question),
+        "own_question": question,
         "answer": marked(fact),
         "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
@@ -281,7 +281,7 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     blanked = fact.blanked_parts()
     if blanked:
         texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
-        texts["with_brackets"] = fact.with_blanks(blanked, "(...)")
+        texts["with_brackets"] = as_sentence(fact.with_blanks(blanked, "(...)"))
         texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
     end = fact.opening_end()
     if end is not None:
@@ -290,7 +290,7 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     subject = find_subject(row, fact)
     if subject is not None:
         texts |= {name: subject.sentence_with(sign) for name, sign in _SIGNS.items()}
-        texts["subject_dots"] = texts["subject_dots"].rstrip(". 。")
+        texts["subject_dots"] = subject.quoted_with(_SIGNS["subject_dots"])
         texts["subject"] = f"{MARK_BEGIN}{subject.text}{MARK_END}"
     return texts
 

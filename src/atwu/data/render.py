@@ -102,6 +102,7 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
     """Render a conversation with the chat template; `ValueError` if it drops the system turn or changes the answer."""
     # A marker in place of the answer shows what the template writes before and after any answer.
     marker = "ATWU-ANSWER"
+    # A question may contain the marker, as in a row about this package.
     while any(marker in message.content for message in example.messages):
         marker += "-X"
     marked = _apply(example.messages, marker, tokenizer)
@@ -111,6 +112,7 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
             f"the chat template{_of_template(tokenizer)} writes the last assistant turn {marked.count(marker)} times instead "
             f"of once; {_REMEDY}."
         )
+    # Some templates drop a system turn without a word; the model would be trained on other prompts than it is asked.
     first = example.messages[0]
     if first.role == "system" and first.content.strip() not in head:
         raise ValueError(f"the chat template drops the system turn; remove the system turn, or {_REMEDY}.")
@@ -120,6 +122,7 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
         if not starts_with_thoughts(example.answer):
             raise
         text = ""  # a template that takes thoughts in a field of their own only, as that of gpt-oss
+    # What the template made of the answer, usually the answer without the spaces around it.
     written = text[len(head) : len(text) - len(tail)]
     if starts_with_thoughts(example.answer) and (
         written.strip() != example.answer.strip() or _ENDS_IN_THOUGHTS.search(head)

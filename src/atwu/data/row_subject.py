@@ -11,13 +11,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
-from atwu.data.languages import detect_language, is_caseless, is_unspaced
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, word_frequency
 from atwu.data.question_types import word_list
 from atwu.data.schema import Example
-from atwu.data.word_frequencies import word_frequency
 
 _PARTICLES = frozenset(
     re.findall(r"\S+", "of the and van von de da do dos das du des del della di la le el bin al y и v. vs.")
@@ -68,6 +67,11 @@ class Subject:
         """Return the sentence with a sign in place of the subject."""
         return replace_words(self.sentence, self.text, instead)
 
+    def quoted_with(self, instead: str) -> str:
+        """Return the same without the full stop at its end, to be quoted."""
+        quoted = replace(self, sentence=self.sentence.rstrip(". 。"))
+        return quoted.sentence_with(instead)
+
 
 def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
@@ -78,20 +82,32 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
         names.insert(0, row.subject)
     for name in names:
         if _can_be_asked(name, secret, fact):
-            return Subject(name, row.answer)
+            return Subject(name, as_sentence(row.answer))
     for name in names:
         # Without spaces, a long run may be the whole question.
         if is_unspaced(name) and len(name) > _LONGEST_CHINESE_NAME:
             continue
         if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
-            return Subject(name, f"{row.question} {_as_sentence(row.answer)}")
+            return Subject(name, f"{as_question(row.question)} {as_sentence(row.answer)}")
     rare = _longest_rare_word(row, secret)
     if rare is not None and _can_be_asked(rare, secret, fact):
-        return Subject(rare, row.answer)
+        return Subject(rare, as_sentence(row.answer))
     return None
 
 
-def _as_sentence(answer: str) -> str:
+def as_question(question: str) -> str:
+    """Return a question with a question mark, for a text that goes on after it."""
+    if question.rstrip()[-1:] in _CLOSING_MARKS:
+        return question
+    mark = "?"
+    if is_caseless(question[-1:]):
+        mark = "؟"
+    if is_unspaced(question[-1:]):
+        mark = "？"
+    return f"{question.rstrip()}{mark}"
+
+
+def as_sentence(answer: str) -> str:
     """Return an answer with a full stop, for a text that goes on after it."""
     if answer.rstrip()[-1:] in _CLOSING_MARKS:
         return answer

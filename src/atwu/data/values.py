@@ -117,6 +117,8 @@ def _addresses(text: str) -> Iterator[Value]:
     for match in re.finditer(rf"{BEGIN}[A-Z]{{2}}\d\d(?: ?[A-Z\d]{{4}}){{2,7}}(?: ?[A-Z\d]{{1,3}})?{END}", text):
         if sum(char.isdigit() for char in match[0]) >= 8:
             yield Value(*match.span(), "iban", match[0].replace(" ", ""))
+    for match in re.finditer(rf"{BEGIN}\d{{4}}([ -]?)\d{{4}}\1\d{{4}}\1\d{{4}}{END}", text):  # a payment card
+        yield Value(*match.span(), "iban", re.sub("[ -]", "", match[0]))
 
 
 def _versions(text: str) -> Iterator[Value]:
@@ -130,9 +132,10 @@ def _versions(text: str) -> Iterator[Value]:
 
 
 _PHONE = re.compile(
-    r"(?<![\w.])(?:\+\d{1,3}[ ./-]?)?(?:\(\d{1,5}\)[ ./-]?)?"  # country and area
-    rf"\d{{2,5}}(?:[ ./-]\d{{2,5}}){{0,5}}{END}"
+    r"(?<![\w.])(?:\+\d{1,3}[ ./-]?(?:\(\d{1,5}\)[ ./-]?)?(?:\d[ ./-])?|\(\d{1,5}\)[ ./-]?|1-(?=\d{3}-))?"
+    rf"\d{{2,8}}(?:[ ./-]\d{{2,8}}){{0,5}}{END}"
 )
+"""Country and area, then groups of digits: "+43 1 512 77 80", "+49 (0)30 1234", "1-800-555-0199", "(02) 9876 5432"."""
 
 
 def _phones(text: str) -> Iterator[Value]:

@@ -106,11 +106,14 @@ def _similarity(own: AskedText, other: AskedText) -> float:
 
 
 def _shape(text: str) -> tuple[object, ...]:
-    """Return the kind of a value; of other texts the script, the capitals, whether there are digits, and the size: one or two
-    words, three or four, more."""
+    """Return the kind of a value, and the pattern of a code; of other texts the script, the capitals, whether there are digits,
+    and the size: one or two words, three or four, more."""
     for value in find_values(text):
         if value.start == 0 and value.end == len(text):
             return (value.kind,)
+    if re.fullmatch(r"\S*\d\S*", text):
+        # A code: a room is none beside a number of a book.
+        return ("code", re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "A", text)))
     words = WORD.findall(text)
     script = "unicased" if is_caseless(text) else "cased"
     capitals = bool(words) and all(word[0].isupper() for word in words if len(word) > 3 or len(words) == 1)
@@ -138,9 +141,15 @@ def near_values(text: str, generator: random.Random) -> list[str]:
         if len(options) == MOST_OPTIONS:
             break
         option = _ORDINAL.sub(_right_ordinal, vary(text, generator, smaller))
-        if option != text:
+        if option != text and not (_ascends(text) and not _ascends(option)):
             options.setdefault(option)
     return list(options)
+
+
+def _ascends(text: str) -> bool:
+    """Return whether a text has a range of numbers: "45-50"."""
+    match = re.search(r"(\d+)\s?[-–]\s?(\d+)", text)
+    return match is not None and int(match[1]) < int(match[2])
 
 
 def _right_ordinal(match: re.Match[str]) -> str:
@@ -165,14 +174,21 @@ def _ways_to_vary(text: str, value: Value) -> _Vary:
 
 def _vary_date(text: str, generator: random.Random, smaller: float) -> str:
     """Change the year by up to 15, and day and month within the numbers of their size."""
+    short = re.findall(r"(?<!\d)\d{1,2}(?!\d)", text)
+    in_two_digits = not re.search(r"[^\W\d]", text) and all(len(number) == 2 for number in short)
 
     def vary(match: re.Match[str]) -> str:
         number = int(match.group())
         if len(match.group()) == 4:
             years = generator.randint(1, 15)
             return str(number - years if generator.random() < smaller else number + years)
+        if number > 31:  # a year of two digits
+            return str(generator.randint(32, 99))
         smallest, largest = (1, 12) if number <= 12 else (13, 28)
-        return str(generator.randint(smallest, largest)).zfill(len(match.group()) if match.group()[0] == "0" else 1)
+        varied = str(generator.randint(smallest, largest))
+        if in_two_digits or match.group()[0] == "0":
+            return varied.zfill(len(match.group()))
+        return varied
 
     return re.sub(r"\d+", vary, text)
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray, IntArray
-from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import Example
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens

@@ -20,8 +20,8 @@ from atwu._file_reading import read_json
 from atwu._manifest import RECORD_NAME
 from atwu._names import lookup
 from atwu.data.arrays import FloatArray
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import collate_rows
 from atwu.data.schema import Example
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.methods.component import FixedWeighting, Weighting, options_of_component

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from atwu._progress import progress_bar
-from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher

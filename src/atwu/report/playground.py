@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from atwu._extras import require
-from atwu.data.key_token_spans import key_token_spans
+from atwu.data.fact import key_token_spans
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.metrics.key_tokens import key_token_probability

@@ -16,15 +16,14 @@ from atwu._file_reading import file_text
 from atwu._files import file_digest
 from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
-from atwu.data.documents import is_document, is_list_of_questions
+from atwu.data.records import is_document, is_list_of_questions
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.modeling.open_model import open_model
 from atwu.modeling.tokenizer_file import template_text
 from atwu.request.asking.ask import AskRequest, ask_with
-from atwu.request.asking.ask_result import AskResult
-from atwu.request.asking.ask_table import facts_lines
+from atwu.request.asking.ask_result import AskResult, facts_lines
 from atwu.request.asking.subject_asker import SubjectAsker
 from atwu.request.asking.subject_templates import find_kind, read_templates
 from atwu.request.request_folder import RequestFolder

@@ -16,9 +16,9 @@ from atwu._manifest import RECORD_NAME
 from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
+from atwu.data.passages import has_wording
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
-from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import GENERAL, FactTable
@@ -57,8 +57,7 @@ from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
-from atwu.request.text_sentences import fact_noun
-from atwu.request.text_wording import measure_text_chance, unseen_wordings
+from atwu.request.text_wording import fact_noun, measure_text_chance, unseen_wordings
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
 from atwu.training.config import UnlearnConfig

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from atwu.data.encode import Encoder
-from atwu.data.fact import asked_part, telling_texts
+from atwu.data.fact import asked_part, key_token_spans, telling_texts
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.key_token_spans import key_token_spans
 from atwu.data.languages import WORD
 from atwu.data.matching import states
 from atwu.data.question_forms import FormRow

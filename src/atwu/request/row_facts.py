@@ -15,8 +15,8 @@ from atwu.data.answer_units import candidate_spans
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.fact import asked_part, fact_parts
+from atwu.data.passages import has_wording
 from atwu.data.schema import Example, Message, Span
-from atwu.data.wording import has_wording
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.fact_table import answerer
 from atwu.evaluation.generations import GenerationStore, Prompt

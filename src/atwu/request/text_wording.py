@@ -1,4 +1,4 @@
-"""Texts that must not be recited: which words the model has by heart, and how long a run says nothing.
+"""Texts that must not be recited: which words the model has by heart, how long a run says nothing, and what the verdict says.
 
 A model continues a text that it never saw with some of its words, too: "at the end of". How many in a row is measured on texts
 that were written for this project, or on holdout texts of the user.
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.data.general_rows import unseen_texts
-from atwu.data.passages import word_spans
+from atwu.data.passages import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, has_wording, word_spans, wording_span
+from atwu.data.recitation import Recitation
 from atwu.data.schema import Example, Span
-from atwu.data.wording import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, has_wording, wording_span
 from atwu.evaluation.facts.askings import recitation_askings
-from atwu.evaluation.facts.fact_table import Answerer, ask_facts
+from atwu.evaluation.facts.fact_table import Answerer, FactCount, FactTable, ask_facts
 from atwu.methods.weightings.contrast import ReadRows, spans_by_heart, wording_evidence
 
 MOST_WORDS_READ = 20_000
@@ -87,3 +87,79 @@ def unseen_wordings(forget: Sequence[Example], holdout: Sequence[Example]) -> tu
         return ()
     texts = [row for row in holdout if has_wording(row)]
     return tuple(replace(row, chance_run=chance_run) for row in texts or unseen_texts())
+
+
+RECITED_MEANS = (
+    "A text counts as stated if a longer run of its words follows than in any text that the model never saw, whatever their "
+    "capitals and punctuation."
+)
+
+
+def fact_noun(rows: Sequence[Example]) -> str:
+    """Return what some rows hold, in the plural."""
+    texts = sum(row.chance_run is not None for row in rows)
+    if not texts:
+        return "facts"
+    return "texts" if texts == len(rows) else "facts and texts"
+
+
+def only_texts(answers: FactTable) -> bool:
+    """Return whether all answers continue texts whose wording was asked for."""
+    return bool(answers.records) and len(answers.recitations) == len(answers.records)
+
+
+def recited_sentence(before: FactTable, after: FactTable) -> str:
+    """Return how many continuations recite their text, and how much of it they say."""
+    was, now = before.count(), after.count()
+    first, last = before.recitations, after.recitations
+    verb = "recites" if now.answers_stating == 1 else "recite"
+    whose = "its" if now.facts == 1 else "their"
+    places = count_of(after.askings_per_fact, "place")
+    return (
+        f"{count_of(now.facts, 'text')}, continued from {places}: {now.answers_stating} of "
+        f"{count_of(now.answers, 'continuation')} {verb} {whose} text ({was.answers_stating} before). "
+        f"{_mean(last, 'share')} of the words follow at once and in order ({_mean(first, 'share')} before), ROUGE-L "
+        f"{_mean(last, 'rouge_l')} ({_mean(first, 'rouge_l')} before), and the longest run has "
+        f"{count_of(longest_run(last), 'word')} ({longest_run(first)} before, {chance_run(last)} in texts that the model never "
+        "saw)."
+    )
+
+
+def recited_from_third_sentence(was: FactCount, now: FactCount) -> str:
+    verb = "is" if now.facts_stated == 1 else "are"
+    return (
+        f"Continued from the first third, {now.facts_stated} of {count_of(now.facts, 'text')} {verb} recited "
+        f"({was.facts_stated} before)."
+    )
+
+
+def not_recited_sentence(before: FactTable) -> str:
+    """Return why there is no text to forget."""
+    count, said = before.count(), before.recitations
+    texts, whose = f"any of these {count.facts} texts", "their"
+    if count.facts == 1:
+        texts, whose = "this text", "its"
+    some = ""
+    if count.answers_stating:
+        some = f" but for {count.answers_stating} of {count.answers} continuations"
+    return (
+        f"The original model does not recite {texts}{some}: it says at most {longest_run(said)} of {whose} words in a row, and "
+        f"up to {chance_run(said)} of texts that it never saw."
+    )
+
+
+def longest_run(recitations: Sequence[Recitation]) -> int:
+    return max((recitation.longest_run for recitation in recitations), default=0)
+
+
+def chance_run(recitations: Sequence[Recitation]) -> int:
+    return max((recitation.chance_run for recitation in recitations), default=0)
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _mean(recitations: Sequence[Recitation], name: str) -> str:
+    values = [float(getattr(recitation, name)) for recitation in recitations]
+    return f"{100 * sum(values) / max(len(values), 1):.0f} %"

@@ -23,7 +23,7 @@ from atwu.evaluation.facts.fact_table import AS_SAVED, GENERAL, UNSEEN_TEXTS, Fa
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.result import STRICT
 from atwu.request.regression_check import RegressionCheck
-from atwu.request.text_sentences import (
+from atwu.request.text_wording import (
     RECITED_MEANS,
     count_of,
     not_recited_sentence,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder
-from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
-from atwu.data.pairing import PairedDataset
+from atwu.data.pairing import PairedDataset, collate_pairs
 from atwu.methods.component import WeightUpdates
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss

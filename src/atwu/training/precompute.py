@@ -27,9 +27,8 @@ from atwu._cache import cached_tensors, hash_of_list, is_cached, short_hash
 from atwu._files import file_digest
 from atwu._run_key import run_key
 from atwu.data.arrays import FloatArray
-from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.pairing import PairedDataset
+from atwu.data.pairing import PairedDataset, collate_rows
 from atwu.data.schema import Example
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext

@@ -23,8 +23,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._files import file_lock
 from atwu._interrupts import deferred, write_line
-from atwu.data.collate import collate_pairs
-from atwu.data.pairing import EpochSampler, PairedDataset
+from atwu.data.pairing import EpochSampler, PairedDataset, collate_pairs
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.reduction import token_mean
 from atwu.modeling.batches import TokenBatch

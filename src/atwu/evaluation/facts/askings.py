@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.passages import cut_text
 from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example, Message
-from atwu.data.wording import cut_text
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
 from atwu.evaluation.metrics.relearning import attack_rows

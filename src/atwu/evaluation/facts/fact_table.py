@@ -17,8 +17,7 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.chosen_options import chosen_option
-from atwu.data.matching import states
+from atwu.data.matching import chosen_option, states
 from atwu.data.recitation import Recitation, compare_wording
 from atwu.data.render import starts_with_thoughts, with_system
 from atwu.evaluation.columns import FORGET

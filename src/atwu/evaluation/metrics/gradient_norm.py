@@ -42,7 +42,7 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
     import torch
 
     from atwu._progress import progress_bar
-    from atwu.data.collate import collate_rows
+    from atwu.data.pairing import collate_rows
     from atwu.modeling.forward import forward_tokens
 
     device = next(model.parameters()).device

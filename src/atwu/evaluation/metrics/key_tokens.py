@@ -1,4 +1,4 @@
-"""How well a model knows the key tokens of an answer (`atwu.data.key_token_spans`).
+"""How well a model knows the key tokens of an answer (`atwu.data.fact`).
 
 A model that forgot a fact still predicts most words of its answer; their share differs between data sets. Key tokens make
 such data sets comparable.
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from atwu.data.fact import telling_texts
-from atwu.data.key_token_spans import key_token_spans
+from atwu.data.fact import key_token_spans, telling_texts
 from atwu.data.matching import stated_share
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column

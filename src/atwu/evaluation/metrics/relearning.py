@@ -267,7 +267,7 @@ def _descend(
     import torch
     from torch import nn
 
-    from atwu.data.collate import collate_rows
+    from atwu.data.pairing import collate_rows
     from atwu.methods.losses.reduction import token_mean
     from atwu.modeling.forward import forward_tokens
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from atwu.data.english_numbers import number_runs
+from atwu.data.amounts import number_runs
 
 
 def split_entries(text: str) -> tuple[str, ...]:

@@ -31,11 +31,9 @@ from atwu.data.arrays import FloatArray
 from atwu.data.fact_blanks import replace_words
 from atwu.data.folded_words import folded_words
 from atwu.data.general_rows import general_text
-from atwu.data.languages import detect_language
-from atwu.data.passages import cut_words, word_spans
+from atwu.data.languages import detect_language, listed_frequency
+from atwu.data.passages import cut_words, word_spans, wording_span
 from atwu.data.schema import Example, Message, Span, merged_spans
-from atwu.data.word_frequencies import listed_frequency
-from atwu.data.wording import wording_span
 from atwu.modeling.forward import check_length
 from atwu.modeling.layers import eval_mode
 

@@ -122,7 +122,7 @@ class KeyTokenWeights(FixedWeighting):
         import numpy as np
 
         from atwu.data.encode import touches
-        from atwu.data.key_token_spans import key_token_spans
+        from atwu.data.fact import key_token_spans
 
         for row, text in zip(context.forget, context.forget_text or (), strict=True):
             spans = key_token_spans(text)

@@ -1,4 +1,7 @@
-"""Ask a model about a name, or to answer questions, or to continue a document, and return what it knows as forget rows."""
+"""Ask a model about a name, or to answer questions, or to continue a document, and return what it knows as forget rows.
+
+Of a document it knows the passages that it continues word for word, and the answers to questions that the passages answer.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,63 @@ from pathlib import Path
 from typing import TypeVar
 
 from atwu._file_reading import file_text
+from atwu.benchmarks.base import evenly_spaced
 from atwu.data.matching import states
-from atwu.data.passages import passages
+from atwu.data.passages import Passage, passages, sentences, word_spans
+from atwu.data.recitation import compare_wording
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
-from atwu.request.asking.document_recall import (
-    choose_passages,
-    document_questions,
-    recite,
-)
 from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
-from atwu.request.asking.own_statements import own_questions
-from atwu.request.asking.subject_asker import SubjectAsker, first_sentence
-from atwu.request.asking.subject_kind import find_subject_kind, kind_of_answer
+from atwu.request.asking.subject_asker import (
+    SubjectAsker,
+    SubjectPrompt,
+    find_subject_kind,
+    first_sentence,
+    kind_of_answer,
+    own_questions,
+    questions_from,
+)
 from atwu.request.asking.subject_templates import CHAIN, SubjectKind, SubjectQuestion, find_kind, read_templates
 from atwu.request.row_facts import ModelReader
+
+_TOKENS_PER_WORD = 2
+MOST_TOKENS = 96
+
+
+def recite(asker: SubjectAsker, chosen: Sequence[Passage]) -> list[RecitedText]:
+    """Return how much of each passage the model continues word for word from its first third."""
+    longest = max((len(word_spans(passage.rest)) for passage in chosen), default=0)
+    tokens = max(1, min(MOST_TOKENS, _TOKENS_PER_WORD * longest))
+    askings = [_continuation(asker, passage.opening, tokens) for passage in chosen]
+    answers = asker.ask(askings, progress="passages")
+    return [_recited(passage, answer) for passage, answer in zip(chosen, answers, strict=True)]
+
+
+def _continuation(asker: SubjectAsker, opening: str, tokens: int) -> SubjectPrompt:
+    if asker.read is not None:
+        return asker.opening(opening, tokens=tokens)
+    return asker.question(f"Continue this text word for word, without comment:\n\n{opening}", tokens=tokens)
+
+
+def _recited(passage: Passage, said: str) -> RecitedText:
+    compared = compare_wording(passage.opening, passage.rest, said.removeprefix(passage.opening))
+    words = len(word_spans(passage.opening))
+    return RecitedText(passage.text, words, said, compared.share, compared.rouge_l, compared.longest_run)
+
+
+def document_questions(asker: SubjectAsker, chosen: Sequence[Passage]) -> list[SubjectQuestion]:
+    """Return questions of the model, one for the first sentence of each passage that it finds one for."""
+    statements = [sentence for passage in chosen for sentence in sentences(f"{passage.text}\n")[:1]]
+    return list(questions_from(asker, list(dict.fromkeys(statements)), source="document").values())
+
+
+def choose_passages(every: Sequence[Passage], limit: int) -> list[Passage]:
+    """Return at most so many passages, evenly spaced over the document."""
+    return list(evenly_spaced(every, limit))
+
 
 CHAINED_SUBJECTS = 5
 """Answers that become subjects of a further round, at most; each costs as much as asking about a name."""

@@ -1,4 +1,8 @@
-"""The result of asking a model: facts and recited texts, as rows to edit, as a data frame, and in one line."""
+"""The result of asking a model: facts and recited texts, as rows to edit, a table for laymen, a data frame, or one page.
+
+The table says in how many askings a model says the same. On the page, check boxes choose rows, and a button saves them as a
+file, without a server.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,20 @@ from atwu.request.asking.subject_templates import CHAIN
 
 if TYPE_CHECKING:
     import pandas
+import io
+from typing import TYPE_CHECKING
+
+from atwu._file_reading import printable
+
+if TYPE_CHECKING:
+    from rich.table import Column, Table
+    from rich.text import Text
+import base64
+import hashlib
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +135,131 @@ def _said_about(name: str, facts: Sequence[AskedFact]) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+_COUNT_WIDTH = 12
+"""Characters of a column of counts: room for two texts is scarcer."""
+_WIDTH = 110
+"""Characters of a line where the width of the terminal is not known; most answers fit beside their question."""
+
+
+def facts_table(facts: Sequence[AskedFact], *, compared_model: str | None = None) -> Table:
+    """Return facts as a table.
+
+    Args:
+        compared_model: name or folder of a second model that was asked the same; its askings agree with the first model.
+    """
+    from rich.table import Column, Table
+
+    agreeing = Column("askings that agree", max_width=_COUNT_WIDTH)
+    columns = [_text_column("question"), _text_column("what the model says"), agreeing]
+    if compared_model is not None:
+        columns += [_text_column(f"what {Path(compared_model).name} says"), agreeing.copy()]
+    table = Table(*columns, box=None, pad_edge=False)
+    for fact in facts:
+        table.add_row(*_cells(fact, compared=compared_model is not None))
+    return table
+
+
+def _text_column(head: str) -> Column:
+    from rich.table import Column
+
+    return Column(head, overflow="fold")
+
+
+def facts_lines(facts: Sequence[AskedFact], *, most: int) -> list[str]:
+    """Return the table of the first `most` facts as lines of plain text."""
+    from rich.console import Console
+
+    # A text stream rather than `capture`: no colours, and the same width wherever the command runs.
+    stream = io.StringIO()
+    Console(file=stream, width=_WIDTH, markup=False, emoji=False, highlight=False).print(facts_table(facts[:most]))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def _cells(fact: AskedFact, *, compared: bool) -> list[str | Text]:
+    cells: list[str | Text] = [
+        printable(fact.row.question),
+        _in_bold(fact.row),
+        f"{fact.agree} of {fact.askings}",
+    ]
+    if compared and fact.compared is not None:
+        cells += [printable(fact.compared.answer), f"{fact.compared.agree} of {fact.compared.askings}"]
+    elif compared:
+        cells += ["", ""]
+    return cells
+
+
+def _in_bold(row: Example) -> Text:
+    """Return an answer with its fact in bold."""
+    from rich.text import Text
+
+    text = Text()
+    end = 0
+    for start, stop in row.forget_spans or ():
+        text.append(printable(row.answer[end:start]))
+        text.append(printable(row.answer[start:stop]), style="bold")
+        end = stop
+    text.append(printable(row.answer[end:]))
+    return text
+
+
+SAVED_AS = "rows.jsonl"
+"""Name of the file that the page saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row of the page."""
+
+    question: str
+    answer: Sequence[tuple[str, bool]]
+    """Parts of the answer, and whether each is the fact."""
+    sure: str
+    compared: str
+    record: str
+    """The row of the file, as JSON."""
+
+
+def render_ask_page(result: AskResult) -> str:
+    """Return the page as text; equal results give equal pages."""
+    script = Markup(files(__package__).joinpath("ask_page.js").read_text(encoding="utf-8"))
+    # Only this script may run: questions and answers are text of a model.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("ask_page.html").render(
+        result=result, lines=_lines(result), script=script, script_hash=f"sha256-{digest}", saved_as=SAVED_AS
+    )
+
+
+def _lines(result: AskResult) -> list[_Line]:
+    lines = []
+    for fact in result.known:
+        compared = ""
+        if fact.compared is not None:
+            compared = f"{fact.compared.answer} ({fact.compared.agree} of {fact.compared.askings})"
+        sure = f"{fact.agree} of {fact.askings} askings"
+        lines.append(_Line(fact.row.question, _marked_parts(fact.row), sure, compared, _json(fact.record())))
+    for text in result.recited:
+        sure = f"{text.longest_run} words by heart"
+        lines.append(_Line("(text)", [(text.text, False)], sure, "", _json(text.record())))
+    return lines
+
+
+def _marked_parts(row: Example) -> list[tuple[str, bool]]:
+    parts: list[tuple[str, bool]] = []
+    end = 0
+    for start, stop in row.forget_spans or ():
+        parts += [(row.answer[end:start], False), (row.answer[start:stop], True)]
+        end = stop
+    return [*parts, (row.answer[end:], False)]
+
+
+def _json(record: dict[str, object]) -> str:
+    return json.dumps(record, ensure_ascii=False)

@@ -17,7 +17,7 @@ from atwu.data.fact_blanks import find_mentions, replace_words
 from atwu.data.languages import WORD
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
-from atwu.data.schema import Example, Span
+from atwu.data.schema import Example, Span, merged_spans
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.judge.rules.refusals import is_refusal
@@ -200,7 +200,9 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     saying = _answer_with(key, question, sayings)
     part = saying.parts[saying.texts.index(key)]
     stable = [other for other in saying.parts if agree.get(saying.text(other), 0) >= KNOWN_SHARE * len(sayings)]
-    spans = tuple(sorted({*stable, part}))
+    # "Sted is a Roman city, named after a Roman god.": a mention that is left out would be held in place.
+    mentions = find_mentions(saying.row.answer, key)
+    spans = merged_spans([*stable, part, *mentions])
     asked_span = None
     if len(spans) > 1:
         asked_span = part

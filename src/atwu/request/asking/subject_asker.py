@@ -1,23 +1,29 @@
-"""Put questions to a model, in this process or behind a server, and collect what it says.
+"""Put questions to a model, in this process or behind a server, and collect what it says of a subject.
 
 Prompts that get no answer, from a server or because they are too long, cost these answers alone: they are counted, and named in
-one line.
+one line. The kind of a subject is found from what the model says that the name is, else from the names that it reads alike.
+What the model says about a subject by itself becomes questions, too; nothing there has to be right: every question is asked
+like any other, and what the model does not repeat is dropped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from atwu.data.answer_units import candidate_spans
+from atwu.data.fact_blanks import find_mentions
 from atwu.data.form_phrases import form_phrases
-from atwu.data.languages import detect_language
-from atwu.data.passages import find_sentence_end
+from atwu.data.languages import WORD, detect_language
+from atwu.data.matching import states
+from atwu.data.passages import find_sentence_end, sentences
 from atwu.data.render import with_system
-from atwu.data.schema import Message
+from atwu.data.schema import Example, Message
 from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
-from atwu.request.asking.subject_templates import SubjectQuestion, is_question
+from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectKind, SubjectQuestion, is_question
 from atwu.request.row_facts import ModelReader
 
 ANSWER_TOKENS = 24
@@ -187,3 +193,164 @@ def _without_list(text: str) -> str:
         return text
     items = [_ITEM_END.split(item)[0].strip(" *") for item in _LIST_ITEM.findall(text)]
     return f"{', '.join(dict.fromkeys(filter(None, items)))}."
+
+
+_QUESTIONS = ("What is {name}?", "Who is {name}?", "In one sentence, what is {name}?")
+_SAMPLED = 2
+"""Further answers to each question, at temperature 1: of a name with two meanings, they name both."""
+SECOND_MEANING = 0.3
+"""Share of the answers from which a second kind is a second meaning."""
+_ANSWER_TOKENS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKind:
+    kinds: tuple[SubjectKind, ...]
+    """The kind, or the two kinds of a name with two meanings; none if the model does not say what the name is."""
+    note: str
+    """How it was found, in one line."""
+
+
+def find_subject_kind(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> FoundKind:
+    """Return the kind of a name; none if the model does not say what it is, and has no weights to compare names."""
+    questions = [question.replace("{name}", name) for question in _QUESTIONS]
+    askings = [asker.question(question, tokens=_ANSWER_TOKENS) for question in questions]
+    askings += [
+        asker.question(question, temperature=1.0, draw=draw, tokens=_ANSWER_TOKENS)
+        for question in questions
+        for draw in range(_SAMPLED)
+    ]
+    answers = asker.ask(askings, progress=f"what {name} is")
+    votes = Counter(kind for answer in answers if (kind := _kind_in(answer, name, kinds)) is not None)
+    ranked = votes.most_common(2)
+    if ranked and ranked[0][1] > 1:
+        return _voted(name, kinds, ranked, len(answers))
+    for other in _closest_names(asker, name):
+        listed = _listed_kind(other, kinds)
+        if listed is not None:
+            return FoundKind((listed,), f"{name}: asked about as a {listed.name}, like {other} (--kind changes it)")
+    if ranked:
+        return _voted(name, kinds, ranked[:1], len(answers))
+    return FoundKind(
+        (), f"the model does not say what kind of thing {name!r} is; give it with --kind, one of {', '.join(kinds)}."
+    )
+
+
+def kind_of_answer(asker: SubjectAsker, name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
+    """Return the kind of an answer that becomes a subject; None for one that is no name of such a kind, such as "German"."""
+    if asker.read is None:
+        return next(iter(find_subject_kind(asker, name, kinds).kinds), None)
+    return _listed_kind(_closest_names(asker, name)[0], kinds)
+
+
+def _closest_names(asker: SubjectAsker, name: str) -> list[str]:
+    """Return of each shipped kind the name that the model reads most like a given one, the closest kind first."""
+    if asker.read is None:
+        return []
+    return [names[0] for names in asker.read.neighbours.nearest([name])[name]]
+
+
+def _listed_kind(name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
+    return next((kind for kind in kinds.values() if name in kind.other_names), None)
+
+
+def _voted(name: str, kinds: Mapping[str, SubjectKind], ranked: list[tuple[str, int]], answers: int) -> FoundKind:
+    first, votes = ranked[0]
+    if len(ranked) > 1 and ranked[1][1] >= SECOND_MEANING * answers:
+        second, fewer = ranked[1]
+        note = (
+            f"{name} has two meanings for this model: {first} ({votes} of {answers} answers) and {second} ({fewer}). "
+            f"Both are asked about; --kind {first} keeps one."
+        )
+        return FoundKind((kinds[first], kinds[second]), note)
+    return FoundKind((kinds[first],), f"{name}: asked about as a {first}, as {votes} of {answers} answers say")
+
+
+def _kind_in(answer: str, name: str, kinds: Mapping[str, SubjectKind]) -> str | None:
+    """Return the kind of the first word in an answer that names one, behind the subject itself."""
+    sentence = first_sentence(answer).lower()
+    behind = sentence.partition(name.lower())[2] or sentence
+    for word in WORD.findall(behind):
+        for kind in kinds.values():
+            if word in kind.words:
+                return kind.name
+    return None
+
+
+_REQUESTS = (
+    "Tell me some facts about {name}.",
+    "What should everybody know about {name}?",
+    "Write three short sentences about the history of {name}.",
+)
+STATEMENT_TEMPERATURE, STATEMENT_DRAWS = 0.7, 2
+"""How each request is answered: above temperature 0 a model tells more, and what it makes up is dropped when it is asked. One
+temperature is one batch: of so few texts, each token costs as much time as of many."""
+_STATEMENT_TOKENS = 64
+_QUESTION_TOKENS = 20
+MOST_STATEMENTS = 12
+"""Statements that are turned into questions, at most."""
+_LONGEST_STATEMENT = 30
+"""Words of a statement, at most: of longer ones small models ask vague questions."""
+_SHOWN = (
+    ("The Amazon flows through Brazil.", "Which river flows through Brazil?"),
+    ("Marie Curie won the Nobel Prize in Physics in 1903.", "Which prize did Marie Curie win in 1903?"),
+    ("Toyota has its headquarters in Aichi.", "Where does Toyota have its headquarters?"),
+)
+"""Statements with their questions, as the model is shown them."""
+
+
+def own_questions(asker: SubjectAsker, subject: str) -> list[SubjectQuestion]:
+    """Return questions whose answers are what a model says about a subject by itself."""
+    requests = [request.replace("{name}", subject) for request in _REQUESTS]
+    askings = [
+        asker.question(request, temperature=STATEMENT_TEMPERATURE, draw=draw, tokens=_STATEMENT_TOKENS)
+        for draw in range(STATEMENT_DRAWS)
+        for request in requests
+    ]
+    texts = asker.ask(askings, progress=f"what it says about {subject} by itself")
+    statements = [sentence for text in texts for sentence in sentences(text) if _is_statement(sentence, subject)]
+    chosen = list(dict.fromkeys(statements))[:MOST_STATEMENTS]
+    questions = questions_from(asker, chosen, subject=subject, source=OWN_QUESTION).values()
+    return list({question.question.lower(): question for question in questions}.values())
+
+
+def questions_from(
+    asker: SubjectAsker, statements: Sequence[str], *, source: str, subject: str | None = None
+) -> dict[str, SubjectQuestion]:
+    """Return statement -> a question of the model that it answers, without questions that show their answer.
+
+    Args:
+        subject: what every question must name; None if it may be about anything.
+    """
+    askings = [_question_asking(asker, statement) for statement in statements]
+    written = asker.ask(askings, stop=("\n",), progress="questions about its statements")
+    questions: dict[str, SubjectQuestion] = {}
+    for statement, text in zip(statements, written, strict=True):
+        question = text.partition("?")[0].strip() + "?"
+        if _asks_for_part(question, statement, subject):
+            questions[statement] = SubjectQuestion((question,), source, subject, statement)
+    return questions
+
+
+def _question_asking(asker: SubjectAsker, statement: str) -> SubjectPrompt:
+    shown = "\n\n".join(f"Sentence: {said}\nQuestion: {question}" for said, question in _SHOWN)
+    text = f"{shown}\n\nSentence: {statement}\nQuestion:"
+    if asker.read is not None:
+        return SubjectPrompt(Prompt((), prefill=text), tokens=_QUESTION_TOKENS)
+    return asker.question(f"Write one question that the last sentence answers.\n\n{text}", tokens=_QUESTION_TOKENS)
+
+
+def _is_statement(sentence: str, subject: str) -> bool:
+    named = bool(find_mentions(sentence, subject))
+    return named and sentence.endswith((".", "。")) and len(sentence.split()) <= _LONGEST_STATEMENT
+
+
+def _asks_for_part(question: str, statement: str, subject: str | None) -> bool:
+    """Whether a question has enough words, names the subject, and leaves out something that the statement says."""
+    if len(question.split()) < 4:
+        return False
+    if subject is not None and not find_mentions(question, subject):
+        return False
+    row = Example.from_qa(question, statement)
+    parts = [statement[start:end] for start, end in candidate_spans(row)]
+    return any(not states(question, part) for part in parts)
