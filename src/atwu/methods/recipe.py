@@ -113,6 +113,7 @@ class Recipe:
         return {name: value for name, value in values.items() if value is not None}
 
     def _value(self, name: str) -> Any:
+        # Components that share an option have the same value of it.
         return next(getattr(component, name) for component in self.components if hasattr(component, name))
 
     def as_plain(self) -> dict[str, Any]:
@@ -240,7 +241,7 @@ class Recipe:
     @property
     def layered(self) -> bool:
         """Whether a component uses the output of a decoder layer."""
-        return self.layer(1 << 30) is not None
+        return self.layer(1 << 30) is not None  # of so many layers, none that is asked for is missing
 
     def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
         """Return which quantities of the original model the losses need in every step, by set of rows."""
