@@ -138,7 +138,8 @@ def merge_adapters(model: nn.Module) -> Any:
     The given model cannot be used afterwards. Half-precision weights round the update to their own precision.
     """
     adapted = adapters_of(model)
-    assert adapted is not None
+    if adapted is None:
+        raise ValueError(f"{type(unwrap(model)).__name__} has no adapters to merge.")
     reason = unmergeable(adapted)
     if reason:
         raise ValueError(f"the adapters cannot be merged: {reason}. Save the adapter and load it with its base model.")

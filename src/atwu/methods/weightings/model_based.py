@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
 from atwu.methods.component import Range, Weighting, number, setting
 from atwu.methods.component_inputs import WeightingContext
 
