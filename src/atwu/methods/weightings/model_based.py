@@ -95,6 +95,8 @@ class Entropy(Weighting):
 
     def weights(self, context: WeightingContext) -> Tensor:
 
+        import torch
+
         mask = context.mask
         entropy = context.entropy.detach() * mask
         total, count = entropy.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
@@ -222,6 +224,7 @@ def combine_weights(first: Tensor, second: Tensor, mask: Tensor, *, how: Combina
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """`first * second`: large only if both are. Both receive a gradient."""
+    import torch
 
     # Mask both factors first: otherwise a NaN outside the mask would reach the gradient.
     return torch.where(mask, first, 0) * torch.where(mask, second, 0)
@@ -239,6 +242,7 @@ def mean_of_ranks(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
 
 
 def _scaled_ranks(values: Tensor, mask: Tensor) -> Tensor:
+    import torch
 
     dtype = torch.promote_types(values.dtype, torch.float32)
     # Infinite values sort behind all counted tokens, so that a row's ranks do not depend on its padding.
