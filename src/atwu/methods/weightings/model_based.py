@@ -94,7 +94,6 @@ class Entropy(Weighting):
         return self.temperature
 
     def weights(self, context: WeightingContext) -> Tensor:
-
         import torch
 
         mask = context.mask
