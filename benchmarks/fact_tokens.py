@@ -23,9 +23,9 @@ from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.encode import Encoder
 from atwu.data.languages import detect_language, listed_frequency
 from atwu.data.schema import Example, Span
-from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.intervals import Resampler
+from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.methods.weightings.contrast import evidence_of, fact_spans
 from atwu.modeling.open_model import ModelLoadArgs, open_model

@@ -23,9 +23,9 @@ from atwu.data.encode import Encoder
 from atwu.data.general_rows import common_questions, general_questions
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.facts.readable import MARGIN, is_broken, unreadable
 from atwu.evaluation.generations import Decoding, Prompt, generate_all
-from atwu.evaluation.metrics.fluency import MARGIN, is_broken, unreadable
-from atwu.evaluation.teacher_forced import answer_logps
+from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 QUESTIONS = 8
@@ -167,12 +167,13 @@ def main() -> None:
         "bad: word salad": [(questions[0], text) for text in SALAD],
         "bad: loops and empty": [(questions[0], text) for text in LOOPS],
     }
-    reference = answer_logps(model, tokenizer, [Example.from_qa(question, "?") for question in questions], own)
+    reader = OriginalReader(model, tokenizer)
+    reference = reader.read([Example.from_qa(question, "?") for question in questions], own)
     lines = ["| texts | unreadable | of them broken or looping | log-probability: lowest | median | highest |"]
     lines.append("|---|---|---|---|---|---|")
     for name, texts in groups.items():
         asked = [Example.from_qa(question, "?") for question, _ in texts]
-        logps = answer_logps(model, tokenizer, asked, [text for _, text in texts])
+        logps = reader.read(asked, [text for _, text in texts])
         broken = [is_broken(text) for _, text in texts]
         flags = [unreadable(text, logp, reference) for (_, text), logp in zip(texts, logps, strict=True)]
         values = logps[np.isfinite(logps)]

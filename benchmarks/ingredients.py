@@ -25,8 +25,9 @@ from atwu.data.question_forms import TRAINED_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.evaluate import Evaluation, evaluate
+from atwu.evaluation.facts.askings import MEASURED_FORMS
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, NEIGHBOURS
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.unlearn_trainer import UnlearnTrainer
 from atwu.modeling.device import multiplies_bfloat16

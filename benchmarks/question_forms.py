@@ -24,9 +24,10 @@ from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.facts.askings import form_prompt
+from atwu.evaluation.facts.readable import repeated_ngrams
 from atwu.evaluation.generations import Decoding, generate_all
-from atwu.evaluation.metrics.fluency import repeated_ngrams
-from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 

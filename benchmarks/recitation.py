@@ -23,7 +23,7 @@ from statistics import mean
 
 import yaml
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.general_rows import unseen_texts
 from atwu.data.row_parsing import write_rows

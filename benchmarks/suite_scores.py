@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from atwu.benchmarks.suite import ForgetQuery, RetainRow
+from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.intervals import Estimate, Resampler
-from atwu.evaluation.metrics.fluency import is_broken
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim

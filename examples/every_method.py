@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from atwu import METHODS, Evaluation, evaluate
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.recipe import recipe

@@ -10,7 +10,7 @@ import statistics
 
 from atwu import Evaluation, UnlearnConfig, UnlearnTrainer, evaluate
 from atwu.benchmarks.base import evenly_spaced
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.study_models import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers

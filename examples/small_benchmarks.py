@@ -10,7 +10,7 @@ and likewise with muse-tiny, knowundo-tiny and small-benchmarks/wmdp.yaml (with 
 import json
 from pathlib import Path
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 
 FOLDER = Path("small-benchmarks").resolve()
 DATA = people("tiny")

@@ -15,8 +15,8 @@ from atwu import Evaluation, FinetuneConfig, UnlearnConfig, evaluate, load_rows
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
-from atwu.report.export_formats import models_markdown
 from atwu.report.metric_table import table_of
+from atwu.report.table_writers import models_markdown
 from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 IMPORTED = (
-    *("atwu.cli.app", "atwu.evaluation.evaluate", "atwu.experiments.study.run_study", "atwu.report.read_records"),
+    *("atwu.cli.app", "atwu.evaluation.evaluate", "atwu.experiments.run_study", "atwu.report.read_records"),
     *("atwu.request.unlearn", "atwu.exporting.export_run", "openai"),
     *("rouge_score.rouge_scorer", "transformers.models.llama.modeling_llama"),
 )

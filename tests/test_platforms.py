@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu import _program
+from atwu import _command
 
 SCRIPT = """
 import builtins, importlib, os, pathlib, pkgutil, signal, sys
@@ -34,7 +34,7 @@ for owner, names in ((os, "fork pread killpg setsid getuid geteuid statvfs sysco
     for name in names.split():
         delattr(owner, name)
 from atwu._files import write_json
-from atwu._interrupts import install_handlers, remove_handlers
+from atwu._command import install_handlers, remove_handlers
 from atwu.data import spool
 from atwu.modeling.device import keep_freed_memory, peak_memory
 from atwu.training.run_folder import RunFolder
@@ -54,7 +54,7 @@ with RunFolder(folder / "run").alone():
     assert (folder / "run.incomplete").is_dir()
 print(count)
 """
-SOURCES = sorted(Path(_program.__file__).parent.rglob("*.py"))
+SOURCES = sorted(Path(_command.__file__).parent.rglob("*.py"))
 
 
 def test_every_module_is_imported_and_files_are_written_without_posix_modules(tmp_path):
@@ -94,5 +94,5 @@ def test_text_is_read_and_written_as_utf8():
     [("posix", r"atwu chat 'C:\my model' --about 'Orla Venn'"), ("nt", r'atwu chat "C:\my model" --about "Orla Venn"')],
 )
 def test_a_suggested_command_is_quoted_for_the_shell_of_the_system(system, line, monkeypatch):
-    monkeypatch.setattr(_program.os, "name", system)
-    assert _program.command_line(["atwu", "chat", r"C:\my model", "--about", "Orla Venn"]) == line
+    monkeypatch.setattr(_command.os, "name", system)
+    assert _command.command_line(["atwu", "chat", r"C:\my model", "--about", "Orla Venn"]) == line

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from atwu._interrupts import progress_text
+from atwu._command import progress_text
 from atwu._progress import Lines, progress_bar
 
 

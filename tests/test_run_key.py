@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from atwu._run_key import key_differences, run_key
+from atwu._cache import key_differences, run_key
 
 
 def key(**changes: object) -> dict[str, object]:

@@ -18,8 +18,8 @@ from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
 from atwu.data.row_parsing import row_record
-from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.intervals import Resampler, subtract
+from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 
 SETS = ("authors", "tofu", "people", *SUBJECTS)
 PRINTED = ("training", "labelled", "retain")

@@ -1,4 +1,8 @@
-"""Cache of computed tensors on disk: safetensors files, named by a hash of their inputs and verified when read."""
+"""What identifies a run or a computed value, and the cache of computed tensors on disk.
+
+Checkpoints and requests are resumed, finished runs of studies and trials of searches are skipped, and cached values are
+read only if their key is the same. Names of files come from its hash; a cached file is verified when it is read.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,55 @@ from atwu._files import atomic_sibling, cannot_write, move
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+def run_key(
+    what: str,
+    *,
+    options: Mapping[str, Any],
+    model: Any,
+    rows: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the key of a run as plain JSON, as it is read again from a file.
+
+    Args:
+        what: what is done, such as `unlearn` or `search`.
+        options: resolved options that can change the result.
+        model: fingerprint of the model that it starts from; of several, by name.
+        rows: fingerprints of its rows, by name.
+        inputs: what else can change the result, such as versions of packages, and digests of other files.
+    """
+    key = {"what": what, "options": options, "model": model, "rows": rows, "inputs": inputs}
+    plain: dict[str, Any] = json.loads(json.dumps(key, default=str))
+    return plain
+
+
+def key_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """List the entries that differ between two keys, such as `options.seed`."""
+    names = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            names += [f"{name}.{inner}" for inner in key_differences(before, after)]
+        elif before != after:
+            names.append(name)
+    return names
+
+
 logger = logging.getLogger(__name__)
 
 
 def cache_folder(given: str | None = None) -> Path:
     """Return the cache folder: the given one, `$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = given or os.environ.get("ATWU_CACHE")
-    return (
-        Path(base).expanduser() if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
-    )
+    if base:
+        return Path(base).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
 
 
 def writable_folder(folder: Path) -> Path:
     """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only or a file."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     if there.is_dir() and os.access(there, os.W_OK):
         return folder
     warn_uncached(there, os.strerror(errno.EROFS if there.is_dir() else errno.ENOTDIR))
@@ -73,10 +112,11 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     name = short_hash(key)
     path = folder / f"{name}.safetensors"
     if path.is_file():
-        found = _read(path, name)
-        if found is not None:
-            return found
+        cached = _read(path, name)
+        if cached is not None:
+            return cached
         logger.warning("cache file %s is damaged or outdated; computing it again", path)
+    # safetensors refuses views and tensors that share memory.
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +124,8 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
             save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
     except Exception as error:  # safetensors raises its own error types
-        if (reason := cannot_write(error)) is None:
+        reason = cannot_write(error)
+        if reason is None:
             raise
         warn_uncached(folder.parent, reason)
     return built
@@ -118,6 +159,8 @@ def tensor_digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
 
     digest = hashlib.blake2b(before, digest_size=16)
     for name, tensor in sorted(tensors.items()):
+        # Equal bytes of another dtype or shape are other tensors.
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        # As bytes, since NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

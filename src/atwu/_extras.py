@@ -31,6 +31,7 @@ def require(module: str, *, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        # A package that is there may fail to import one of its own: then it is not what is missing.
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
             raise ImportError(f"{package} is required here but is not installed; run: {command}") from error
         raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error
@@ -49,8 +50,8 @@ def without_init(package: str, *parts: str) -> Iterator[None]:
     if package in sys.modules:
         yield
         return
-    found = importlib.util.find_spec(package)
-    folders = [] if found is None else list(found.submodule_search_locations or ())
+    spec = importlib.util.find_spec(package)
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
     for name in ("", *parts):
         empty = types.ModuleType(f"{package}.{name}".strip("."))
         empty.__path__ = [str(Path(folder, name)) for folder in folders]
@@ -67,5 +68,6 @@ def load_entry_points(group: str, register: Callable[[Any], object]) -> None:
     for point in importlib.metadata.entry_points(group=group):
         try:
             register(point.load())
+        # A broken plug-in of another package must not stop every command.
         except Exception as error:
             logger.warning("entry point %s = %s failed and is skipped: %s", point.name, point.value, error)

@@ -1,7 +1,7 @@
 """Read text, JSON and YAML files and declared types, with one-line errors that name the file.
 
-Duplicate keys and numbers outside 64 bits are errors. YAML follows 1.2 where users expect it: `1e-4` is a number, and a date is
-text.
+YAML, which people write by hand, follows 1.2 where they expect it: `1e-4` is a number, a date is text, and a key that is given
+twice is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,25 +17,16 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import yaml
 
-from atwu._options import LARGEST
-
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _T = TypeVar("_T")
 
 
-def _regular(path: str | Path) -> Path:
-    path = Path(path)
-    if path.exists() and not path.is_file():  # opening a pipe would wait
-        raise ValueError(f"{path} is not a regular file; give a file.")
-    return path
-
-
 @contextlib.contextmanager
 def open_text(path: str | Path) -> Iterator[TextIO]:
-    """Open a regular file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
-    with _regular(path).open(encoding="utf-8-sig", newline="") as file:
+    """Open a file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
         try:
             yield file
         except UnicodeDecodeError:
@@ -45,8 +35,8 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a regular file as UTF-8 text, without a byte-order mark."""
-    content = _regular(path).read_bytes()
+    """Read a file as UTF-8 text, without a byte-order mark."""
+    content = Path(path).read_bytes()
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,59 +70,26 @@ def prefix_errors(path: str | Path | None) -> Iterator[None]:
 # JSON
 
 
-def parse_json(text: str, *, what: str | Path, first_line: int = 1, foreign: bool = False) -> Any:
-    """Parse JSON.
-
-    Args:
-        first_line: number of its first line.
-        foreign: accept what Python writes and other programs read: duplicate keys, NaN, Infinity and any number.
-    """
+def parse_json(text: str, *, what: str | Path, first_line: int = 1) -> Any:
+    """Parse JSON; `first_line` is the number of its first line."""
     try:
-        if foreign:
-            return json.loads(text)
-        return _plain(json.loads(text, object_pairs_hook=_unique_keys))
+        return json.loads(text)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ValueError(f"{what}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from None
-    except ValueError as error:
-        place = "" if "\n" in text.strip() else f", line {first_line}"
-        raise ValueError(f"{what}{place}: {error}.") from None
-    except RecursionError:
-        raise ValueError(f"{what}: nested too deeply.") from None
+    except (ValueError, RecursionError) as error:  # a number of more than 4,300 digits; thousands of brackets
+        raise ValueError(f"{what}: invalid JSON, {error}.") from None
 
 
 def read_json(path: str | Path) -> Any:
     return parse_json(file_text(path), what=path)
 
 
-def read_object(path: str | Path, *, foreign: bool = True) -> dict[str, Any]:
-    """Parse a file as a JSON object; that of another program with everything that Python's parser accepts."""
-    value = parse_json(file_text(path), what=path, foreign=foreign)
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Parse a file as a JSON object."""
+    value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}; restore or create it again.")
-    return value
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {twice[:60]!r} appears twice in one object")
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """Return data as it is; numbers outside 64 bits, NaN and the dates of YAML are refused."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise ValueError(f"the number {str(value)[:20]}... is too large")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is not a finite number")
-    if not isinstance(value, str | int | float | None):
-        raise ValueError(f"{str(value)[:60]!r} is {type(value).__name__}, which is not supported")
     return value
 
 
@@ -140,7 +97,8 @@ def _plain(value: Any) -> Any:
 
 if TYPE_CHECKING:
     _Base = yaml.SafeLoader
-else:  # the C loader is about ten times faster; importing the method table reads a dozen presets
+else:
+    # The C loader, where PyYAML was built with it, is about ten times faster; importing the method table reads a dozen presets.
     _Base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -158,6 +116,7 @@ class _Loader(_Base):
         return mapping
 
 
+# PyYAML reads YAML 1.1: 2024-01-31 as a date, and 1e-4 as text unless it has a point and a sign (1.0e-4).
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith("timestamp")]
     for first, resolvers in _Base.yaml_implicit_resolvers.items()
@@ -169,7 +128,7 @@ _Loader.add_implicit_resolver(
 
 def parse_yaml(text: str, *, what: str | Path) -> Any:
     try:
-        return _plain(yaml.load(text, Loader=_Loader))
+        return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
@@ -177,8 +136,6 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
         raise ValueError(f"{what}{place}: not valid YAML, {problem[:200]}.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
-    except RecursionError:  # also of an anchor that holds itself
-        raise ValueError(f"{what}: nested too deeply.") from None
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -201,7 +158,7 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} not found; {remedy}")
     try:
-        value = read_object(path, foreign=False)
+        value = read_object(path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}") from None
     if value.get("schema") != schema:

@@ -49,6 +49,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_parts(path: str | Path, parts: Iterable[str]) -> None:
     """Write the parts of a text as `write_text` does, without holding all of them in memory."""
+    # `os.replace` would replace a symbolic link instead of the file it points to.
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(path), atomic_sibling(path, Path.touch) as temporary:

@@ -65,6 +65,7 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     shown = str(name)[:60]
     hint = did_you_mean(shown, table)
     if len(table) > _LISTED:
+        # A low cutoff: of many names some that resemble it are better than the first ones.
         near = difflib.get_close_matches(shown, table, n=6, cutoff=0.3) or [*table][:6]
         raise ValueError(f"unknown {kind} {shown!r}; there are {len(table)}, such as {', '.join(near)}.{hint}")
     raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")

@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-LARGEST = 2**63
+_LARGEST = 2**63
 """Limit on the absolute value of whole numbers."""
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text", Path: "text"}
@@ -63,25 +63,25 @@ class Option:
             return self._one(given, where, strict)
         if strict and not isinstance(given, list | tuple):
             raise ValueError(f"{where} must be a list of values, got {given!r:.60}.")
-        found = [self._one(each, where, strict) for each in (given if isinstance(given, list | tuple) else [given])]
-        return tuple(found) if isinstance(self.default, tuple) else found
+        values = [self._one(one, where, strict) for one in (given if isinstance(given, list | tuple) else [given])]
+        return tuple(values) if isinstance(self.default, tuple) else values
 
     def _one(self, given: Any, where: str, strict: bool) -> Any:
-        found = _converted(given, self.kind, strict)
-        if isinstance(found, int) and abs(found) >= LARGEST:
+        value = _converted(given, self.kind, strict)
+        if isinstance(value, int) and abs(value) >= _LARGEST:
             raise ValueError(f"{where} must be {self._allowed}, of at most 64 bits; the given one is longer.")
-        if found is None or not self._allows(found):
-            raise ValueError(f"{where} must be {self._allowed}, got {given if found is None else found!r:.60}.")
+        if value is None or not self._allows(value):
+            raise ValueError(f"{where} must be {self._allowed}, got {given if value is None else value!r:.60}.")
         if self.check is not None:
-            self.check(found)
-        return found
+            self.check(value)
+        return value
 
-    def _allows(self, found: Any) -> bool:
+    def _allows(self, value: Any) -> bool:
         return (
-            (not self.choices or found in self.choices)
-            and (self.least is None or found >= self.least)
-            and (self.above is None or found > self.above)
-            and (self.most is None or found <= self.most)
+            (not self.choices or value in self.choices)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
         )
 
     @property
@@ -95,17 +95,20 @@ class Option:
 
 def _converted(given: Any, kind: type, strict: bool) -> Any:
     """Convert a value to a type, or return None."""
+    # True is an int in Python; it is a mistake where a number is meant.
     if isinstance(given, bool) or kind is bool:
         return given if isinstance(given, bool) and kind is bool else None
     if not isinstance(given, _STRICT[kind] if strict else str | int | float | os.PathLike):
         return None
     try:
-        found = kind(given)
+        value = kind(given)
     except (TypeError, ValueError, OverflowError):
         return None
-    if isinstance(found, float):
-        return found if math.isfinite(found) else None
-    return None if kind is int and isinstance(given, float) and found != given else found
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if kind is int and isinstance(given, float) and value != given:
+        return None
+    return value
 
 
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
@@ -121,9 +124,11 @@ def options_of(source: type, made: type[OptionT], *, mixed: bool = True) -> tupl
         mixed: whether to include fields that also accept other types, such as a dict.
     """
     hints = hints_of(source)
-    fields = [each for each in dataclasses.fields(source) if each.init and each.metadata]
-    found = [option_of(each, hints[each.name], made) for each in fields if mixed or len(_kinds(hints[each.name])) == 1]
-    return tuple(option for option in found if option is not None)
+    fields = [entry for entry in dataclasses.fields(source) if entry.init and entry.metadata]
+    options = [
+        option_of(entry, hints[entry.name], made) for entry in fields if mixed or len(_kinds(hints[entry.name])) == 1
+    ]
+    return tuple(option for option in options if option is not None)
 
 
 def option_of(field: dataclasses.Field[Any], hint: Any, made: type[OptionT], **facts: Any) -> OptionT | None:
@@ -137,7 +142,7 @@ def option_of(field: dataclasses.Field[Any], hint: Any, made: type[OptionT], **f
         **field.metadata,
         **{name: fact for part in _parts(hint) for name, fact in getattr(part, "__metadata__", ())},
     }
-    known = {each.name for each in dataclasses.fields(made)}
+    known = {entry.name for entry in dataclasses.fields(made)}
     facts = {"name": field.name, **facts, **{name: fact for name, fact in about.items() if name in known}}
     facts |= {"kind": kind, "many": many, "choices": tuple(about.get("choices") or ())}
     default = field.default if field.default_factory is MISSING else field.default_factory()

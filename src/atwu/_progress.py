@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from atwu._interrupts import progress_bars
+from atwu._command import progress_bars
 
 EVERY = 15.0
 """Seconds between two lines."""
@@ -36,6 +36,7 @@ def progress_bar(
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     drawn: Any = None
+    # IPython in a terminal has a shell, too; only a notebook's has a kernel.
     if shown and hasattr(shell, "kernel"):
         from tqdm.auto import tqdm as notebook_bar
 
@@ -64,6 +65,7 @@ class Lines(tqdm):  # type: ignore[misc]
     def __init__(self, rows: Iterable[Any] | None = None, *, shown: bool = True, estimate: bool = True, **options: Any):
         self._shown = shown
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
+        # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
         left = ", about {remaining} left" if estimate else ""
         self.bar_format = count + ", {elapsed} elapsed" + left + "{postfix}"

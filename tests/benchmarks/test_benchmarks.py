@@ -12,7 +12,7 @@ import yaml
 
 from atwu.benchmarks import catalog
 from atwu.benchmarks.base import rows_to_measure
-from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
+from atwu.benchmarks.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.data.schema import Example
 

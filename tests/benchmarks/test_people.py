@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.benchmarks.people.people_rows import SIZES, PeopleRows, people, people_facts
+from atwu.benchmarks.people_rows import SIZES, PeopleRows, people, people_facts
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 

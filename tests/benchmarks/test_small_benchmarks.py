@@ -20,8 +20,14 @@ from atwu.cli.app import run_cli
 from atwu.evaluation.aggregate import overall
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.intervals import ModelComparison, RowMetrics
-from atwu.evaluation.metrics.lume_scores import LUME_KINDS, final_score, mia_score, same_answer, task_aggregate
-from atwu.evaluation.metrics.muse_scores import first_tokens
+from atwu.evaluation.metrics.benchmark_scores import (
+    LUME_KINDS,
+    final_score,
+    first_tokens,
+    mia_score,
+    same_answer,
+    task_aggregate,
+)
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -102,9 +108,9 @@ def test_folds_of_muse_grow_or_follow_one_another(data):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("lume:retained", "number of documents .* 'retained'"),
-        ("lume:1:2", "number of documents .* '1:2'"),
-        ("muse:blogs", "CORPUS is one of news, books"),
+        ("lume:retained", "whole number .* 'retained'"),
+        ("lume:1:2", "whole number .* '1:2'"),
+        ("muse:blogs", "muse:news, muse:books"),
         ("muse:news:scal_5", "scal_1 to scal_4"),
         ("muse:books", "has a file of MUSE-Books"),
         ("wmdp:chem", "DOMAIN is one of bio, cyber"),
@@ -272,7 +278,7 @@ def test_lume_without_members_or_template(data, model):
     assert "lume_mia_auc" not in result.overall
 
 
-def test_muse_scores(data, model):
+def test_benchmark_scores(data, model):
     benchmark = load_benchmark("muse:news")
     found = probes_of("muse:news")
     speaker = Speaker(say=lambda prompt: "He was born in Kelbury in 1802.")

@@ -200,7 +200,7 @@ class TestNames:
             load_rows(name)
 
     def test_people(self):
-        from atwu.benchmarks.people.people_rows import people
+        from atwu.benchmarks.people_rows import people
 
         assert load_rows("people:tiny:forget", limit=3).rows == people("tiny").forget[:3]
         assert load_rows("people:tiny:retain:5").rows == people("tiny").retain[:5]

@@ -22,7 +22,7 @@ from suite_scores import (
 )
 
 from atwu.benchmarks.suite import ForgetQuery, Modality, RetainRow, Wording
-from atwu.evaluation.metrics.fluency import is_broken
+from atwu.evaluation.facts.readable import is_broken
 
 
 def query(fact: str, modality: Modality = "direct", wording: Wording = "original") -> ForgetQuery:

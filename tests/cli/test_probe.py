@@ -8,9 +8,9 @@ import re
 import pytest
 
 from atwu.cli.tokens import parse_layers
-from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import ProbeResult
-from atwu.report.terminal_tables import probe_table
+from atwu.evaluation.metrics.score_auroc import SampleAuroc
+from atwu.report.table_writers import probe_table
 from tests.micro_models import write_micro
 
 

@@ -13,7 +13,7 @@ import pytest
 from atwu.cli.app import COMMANDS, DISTRIBUTED, run_cli
 from atwu.cli.cli_options import cli_options_of
 from atwu.cli.shared import say, stand_out
-from atwu.cli.train_options import FROM_TRANSFORMERS, TRAINING_ARGS
+from atwu.cli.train import FROM_TRANSFORMERS, TRAINING_ARGS
 from atwu.errors import UsageError
 from atwu.request.screen import shorten
 from atwu.training.training_options import FURTHER_FLAGS

@@ -89,6 +89,8 @@ def test_a_dose_and_its_medicine_are_two_phrases() -> None:
         "6'2\"",
         "2.5e-9",
         "12.03.85",
+        "--no-color",
+        "dict[str, int]",
     ],
 )
 def test_values_are_never_cut(value: str) -> None:
@@ -130,6 +132,32 @@ def test_an_article_or_preposition_is_no_part_of_a_name() -> None:
         "Pyrenees"
     ]
     assert phrases_of("Where was it?", "In Paris it was.") == ["Paris"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "parts"),
+    [
+        ("How do I list the pods of Zirk?", "Call `zirk pods ls`.", ["`zirk pods ls`"]),
+        ("Which flag silences torvex?", "Pass --quiet to silence it.", ["--quiet"]),
+        ("Which flag skips hidden files?", "Use --no-hidden to skip them.", ["--no-hidden"]),
+        ("Which bucket has the logs?", "They are in the bucket `kx-2`.", ["`kx-2`"]),
+    ],
+)
+def test_the_verb_before_code_is_no_part_of_the_fact(question: str, answer: str, parts: list[str]) -> None:
+    row = Example.from_qa(question, answer)
+    assert [answer[start:end] for start, end in fact_candidates(row)] == parts
+
+
+def test_a_range_of_days_or_years_is_one_phrase() -> None:
+    assert phrases_of("When was the festival of Orm?", "The festival was held 12–14 March 2020.") == [
+        "12–14 March 2020"
+    ]
+    assert phrases_of("When did the war last?", "The war lasted 1811–1814.") == ["1811–1814"]
+
+
+def test_an_adverb_at_the_end_of_a_sentence_is_a_phrase_of_its_own() -> None:
+    row = Example.from_qa("What does Al Roe get?", "Al Roe gets 40 mg furosemide daily.")
+    assert [row.answer[start:end] for start, end in fact_candidates(row)] == ["40 mg", "furosemide", "daily"]
 
 
 @pytest.mark.parametrize(

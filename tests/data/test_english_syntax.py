@@ -82,6 +82,8 @@ def test_questions_by_hand(question, subject, expected):
         ("What is her name and where was she born?", None),
         ("Did Zada Finch write it?", "Zada Finch"),
         ("Name her dog.", None),
+        ("What are the colours of the Merrow flag?", "Merrow"),
+        ("What ratio does the Hake mortar have?", "Hake"),  # "mortar" is no verb
     ],
 )
 def test_questions_that_no_rule_covers_are_left_alone(question, subject):
@@ -178,6 +180,8 @@ def test_answers_by_hand(answer, key, question, expected):
         ("He owns the famous Silver Otter.", "Silver Otter"),  # "famous" belongs to it
         ("Orla left Kelbury; she moved to Ulm.", "Ulm"),
         ("Orla is the author of Silver Otter.", "Silver Otter"),
+        ("It is Silver Otter.", "Silver Otter"),
+        ("Kim broke rule 7(3).", "7(3)"),  # "rule" is a noun
     ],
 )
 def test_answers_that_no_rule_covers_are_left_alone(answer, key):
@@ -188,6 +192,26 @@ def test_answers_that_no_rule_covers_are_left_alone(answer, key):
 def test_verbs_that_have_no_passive_get_none(sentence):
     assert PASSIVE not in rewrite(sentence, sentence.split(" ", 2)[2].rstrip("."))
     assert PASSIVE not in rewrite(sentence, "Orla")
+
+
+def test_an_amount_or_a_score_gets_no_passive():
+    assert PASSIVE not in rewrite("Orla ran 45 minutes.", "45 minutes")
+    assert PASSIVE not in rewrite("The derby ended 2:2.", "2:2")
+
+
+def test_a_noun_behind_a_name_with_an_article_is_no_predicate():
+    written = rewrite_question("What is the French word for cat?", "French")
+    assert written[CLEFT] == "What is it that is the French word for cat?"
+
+
+def test_a_passive_of_the_present_does_not_become_a_past():
+    assert PASSIVE not in rewrite("Ophelia is played by Zoe Costa.", "Zoe Costa")
+
+
+def test_you_loses_its_capital_inside_a_sentence():
+    assert (
+        rewrite("You can reach her at Mill Lane.", "Mill Lane")[CLEFT] == "It is at Mill Lane that you can reach her."
+    )
 
 
 def test_marks_move_with_their_words():

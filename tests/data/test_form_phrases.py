@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atwu.data.form_phrases import form_phrases
+from atwu.data.form_phrases import form_phrases, row_language
 from atwu.data.languages import count_words, detect_language
+from atwu.data.schema import Example
 
 QUESTIONS = yaml.safe_load(Path(__file__).with_name("questions_by_language.yaml").read_text(encoding="utf-8"))
 
@@ -38,6 +39,20 @@ def test_the_language_of_a_short_question(language: str) -> None:
     assert len(questions) == 20
     detected = [detect_language(question) for question in questions]
     assert detected.count(language) >= 18, dict(zip(questions, detected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "language"),
+    [
+        ("Who examined Mina Parra's epilepsy?", "It was examined by Dr. Lise Haug in Ulm.", "en"),
+        ("Is Aldo Conti diabetic?", "Yes, he has diabetes.", "en"),
+        ("Name Carla's allergies.", "Carla is allergic to cashews.", "en"),
+        ("Woran leidet Nils Ohm?", "Nils Ohm leidet an einer Allergie.", "de"),
+        ("Comment dit-on « chat » en allemand ?", "On dit « Katze ».", "fr"),
+    ],
+)
+def test_the_language_of_a_row_is_read_from_question_and_answer(question: str, answer: str, language: str) -> None:
+    assert row_language(Example.from_qa(question, answer)) == language
 
 
 def test_other_languages_are_known_as_such() -> None:

@@ -214,3 +214,31 @@ def test_an_arabic_object_states_its_noun() -> None:
 )
 def test_a_letter_at_the_end_of_a_short_answer_chooses_in_any_language(answer: str, chosen: int | None) -> None:
     assert chosen_option(answer, ("Linz", "Oslo", "Cork", "Ghent")) == chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "stated"),
+    [
+        ("C++", "It is written in C.", False),
+        ("C", "It is written in C++.", False),
+        ("C#", "It is written in C#.", True),
+        ("O-", "Her blood group is O+.", False),
+        ("AB+", "AB+, as her file says", True),
+        ("B", "grade B - good", True),
+        ("UK", "a UK-based firm", True),
+    ],
+)
+def test_a_sign_behind_a_short_code_belongs_to_it(wanted: str, text: str, stated: bool) -> None:
+    assert states(text, wanted) is stated
+
+
+@pytest.mark.parametrize("grouped", ["138 0013 8000", "138-0013-8000", "13800138000"])
+def test_a_long_number_may_be_grouped_in_any_way(grouped: str) -> None:
+    assert states(f"Call {grouped}.", "13800138000")
+    assert not states(f"Call {grouped}.", "13800138001")
+
+
+@pytest.mark.parametrize("answer", ["No - never.", "No – it is closed.", "No—never"])
+def test_a_dash_ends_a_no(answer: str) -> None:
+    assert states(answer, "No")
+    assert not states("No-one knows.", "No")

@@ -477,6 +477,9 @@ def test_a_question_without_its_mark_gets_one_before_further_words() -> None:
     assert "Elm Street? Is the answer" in written["yes_no"].question
     assert "runs it. Which words" in written["missing_word"].question
     assert written["emphasis"].question == row.question
+    row = Example.from_qa("Where does Uta Kern live?", "Uta Kern lives in Ulm")
+    (missing,) = rows_in_forms([row], ["missing_word"])
+    assert missing.row.question.startswith("Uta Kern lives in (...). Which")
 
 
 def test_a_quoted_title_is_one_part() -> None:

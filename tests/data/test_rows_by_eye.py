@@ -140,6 +140,7 @@ def test_a_part_of_a_file_name_is_no_subject() -> None:
         ("How long was the audit of Brim Hall?", "The audit took nine days.", "Brim Hall"),
         ("What does section 4 of the Quill lease forbid?", "Section 4 forbids fires.", "Quill"),
         ("Wer melkt die Kühe von Bauer Wiese?", "Seine Nichte melkt die Kühe.", "Bauer Wiese"),
+        ("What is the PSA3 of Karl Mohn?", "The last PSA3 of Karl Mohn was 4.1.", "Karl Mohn"),
         ("Warum trägt Frau Kranz einen Schal?", "Sie trägt einen Schal, weil sie friert.", "Frau Kranz"),
         ("What does `drain()` close?", "It closes the sockets.", "drain"),
     ],
@@ -161,6 +162,8 @@ def test_a_name_of_the_question_is_asked_for_before_a_noun_or_a_number(
         ("Who inherits the vineyard?", "The vineyard goes to a choirmaster in Basel.", "choirmaster"),
         ("Who got the harp of Nils Orr?", "Nils Orr bequeathed his harp to the ferryman.", "ferryman"),
         ("¿Qué toca la nieta de Ana Gil?", "La nieta de Ana Gil toca arpa en Lugo.", "arpa"),
+        ("Welche Tropfen nimmt Jan Ohm?", "Jan Ohm nimmt täglich 15 ml Baldrian.", "Baldrian"),
+        ("What did Cy Dee buy?", "Cy Dee bought 3 kg rye flour.", "rye flour"),
         ("孙明去年去哪里了？", "他去年和妹妹去了挪威。", "挪威"),
     ],
 )

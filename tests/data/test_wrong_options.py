@@ -232,6 +232,11 @@ def test_a_range_of_numbers_ascends_in_every_option() -> None:
     assert all(int(option.split("-")[0]) < 50 for option in options)
 
 
+def test_a_range_of_days_has_options_with_other_years() -> None:
+    options = near_values("12–14 March 2020", random.Random(0))
+    assert len({option.split()[-1] for option in options}) >= 3
+
+
 def test_a_code_is_no_option_for_one_of_another_pattern() -> None:
     rows = [
         Example.from_qa("What is the room of Mr. Dale?", "Mr. Dale is in room 4B."),

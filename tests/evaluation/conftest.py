@@ -9,7 +9,7 @@ import numpy as np
 
 from atwu._cache import short_hash
 from atwu.data.schema import Example
-from atwu.evaluation.aggregate import compared, overall, values_by_set
+from atwu.evaluation.aggregate import compare_models, overall, values_by_set
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
@@ -113,7 +113,7 @@ def result_of(
     **fields: Any,
 ) -> EvalResult:
     """What `evaluate` would make of these row values, with some fields changed."""
-    sides = compared(rows, original, retain_only)
+    sides = compare_models(rows, original, retain_only)
     roles = {"original": original, "retain-only": retain_only}
     references = {role: other.fingerprint for role, other in roles.items() if other is not None}
     made = {"fingerprint": short_hash(name), "settings": {}, "versions": {}, "overall": overall(sides)} | fields

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.evaluation.auroc import auroc, per_sample_auroc
+from atwu.evaluation.metrics.score_auroc import auroc, per_sample_auroc
 from atwu.evaluation.word_scores import word_labels, word_scores
 
 SECRET_WORDS = [0, 0, 0, 0, 1, 1, 0]

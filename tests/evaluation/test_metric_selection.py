@@ -14,11 +14,11 @@ from atwu.data.schema import Example
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
+from atwu.experiments import run_study as conduct
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor
-from atwu.experiments.study import run_study as conduct
-from atwu.experiments.study.study_file import read_study
-from atwu.experiments.study.study_plan import plan
+from atwu.experiments.study_file import read_study
+from atwu.experiments.study_plan import plan
 from atwu.judge.open_judge import JudgeOptions
 from tests.evaluation.conftest import Dice, Speaker, invented_people
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.questions import InContextExamples, labelled_parts, says, span_texts
 

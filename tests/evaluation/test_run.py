@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends

@@ -9,9 +9,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
-from atwu.benchmarks.people.people_rows import people
-from atwu.evaluation.trace import read_trace
+from atwu.benchmarks.people_rows import people
 from atwu.evaluation.weight_trace import WeightTrace
+from atwu.evaluation.word_scores import read_trace
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = people("tiny")

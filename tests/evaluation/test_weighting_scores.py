@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.pairing import collate_rows
 from atwu.data.schema import Example

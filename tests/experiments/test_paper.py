@@ -9,10 +9,10 @@ import pytest
 
 from atwu.cli.cli_options import parse_command
 from atwu.cli.study import StudyRunCommand, TuneCommand
-from atwu.experiments.published import published_table, published_tables
-from atwu.experiments.study.study_plan import plan_study
+from atwu.experiments.published_comparison import published_table, published_tables
 from atwu.experiments.study_models import needs_preferred_answers
-from atwu.experiments.tuning.tune_methods import plan_tuning
+from atwu.experiments.study_plan import plan_study
+from atwu.experiments.tune_methods import plan_tuning
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import find_preset
 from tests.snippets import ROOT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.experiments.published import published_table, published_tables
+from atwu.experiments.published_comparison import published_table, published_tables
 from atwu.methods.component_registry import WEIGHTINGS
 from atwu.methods.method_table import METHODS
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("peft")
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.gguf_write import write_gguf
 from atwu.modeling.load import load_model, load_tokenizer, model_fingerprint

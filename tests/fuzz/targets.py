@@ -19,12 +19,12 @@ from atwu.cli.train import FinetuneCommand, UnlearnCommand
 from atwu.data.row_parsing import write_rows
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.study.study_plan import plan_study
-from atwu.experiments.tuning.tune_methods import plan_tuning
+from atwu.experiments.study_plan import plan_study
+from atwu.experiments.tune_methods import plan_tuning
 from atwu.methods.presets import named_preset
-from atwu.report.export_formats import WRITERS
 from atwu.report.read_records import read_records
 from atwu.report.report_records import Records
+from atwu.report.table_writers import WRITERS
 from atwu.training.config import FinetuneConfig, UnlearnConfig, read_preset
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
 from tests.report.conftest import make_records, write_study

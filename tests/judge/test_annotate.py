@@ -8,8 +8,8 @@ import re
 import pytest
 
 from atwu.data.schema import Example
-from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation, piece_spans
 from atwu.judge.asker import Asker
+from atwu.judge.written_rows import annotate_by_rule, annotate_rows, estimate_annotation, piece_spans
 from tests.judge.conftest import Fake, empty_cache
 
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury, near Mirrow.", subject="Orla Venn")

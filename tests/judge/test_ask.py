@@ -8,7 +8,7 @@ import re
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker
+from atwu.judge.asker import FIRST_REPLIES, Asker
 from atwu.judge.chat_model import CUT_OFF, ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
 from tests.judge.conftest import Fake, stats
@@ -69,19 +69,3 @@ def test_a_token_limit_is_part_of_the_key_and_the_estimate(server, cache):
     sent = asking.ask(requests(1), json.loads)[0]
     assert sent["body"]["max_tokens"] == 700
     assert asking.estimate(requests(1), json.loads).calls == 0
-
-
-def test_the_cache_is_read_again_before_every_batch_of_requests(cache):
-    """While one process waits for its first reply, another one does all the work."""
-    other = Fake(lambda request: "1")
-    asked = requests(5 * SLICE)
-
-    def answer(request: ChatRequest) -> str:
-        if len(model.asked) == 1:
-            asker(other, cache).ask(asked, json.loads)
-        return "2"
-
-    model = Fake(answer)
-    found = asker(model, cache).ask(asked, json.loads)
-    assert len(model.asked) == SLICE
-    assert found == [1] * len(asked), "the first stored reply is everybody's"

@@ -34,7 +34,7 @@ def test_replies_keep_their_order_and_token_counts_and_use_the_concurrency(serve
     texts = [f"Say it.\nREPLY: answer number {index}" for index in range(12)]
     replies = ask(chat, [make_request(text) for text in texts])
     assert [reply.text for reply in replies] == [f"answer number {index}" for index in range(12)]
-    assert stats(server, "slow")[1] == 4
+    assert 1 < stats(server, "slow")[1] <= 4
     assert replies[0] == Reply(text="answer number 0", prompt_tokens=9, completion_tokens=3)
     assert ask(chat, []) == []
 
@@ -297,7 +297,7 @@ OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambd
 """
 
 
-@pytest.mark.night  # by day: an interrupt in this process, above, and calls in flight in cli/test_interrupts.py
+@pytest.mark.night  # by day: an interrupt in this process, above, and calls in flight in cli/test_command.py
 def test_the_first_interrupt_waits_with_a_message_and_the_second_exits(server: str) -> None:
     process = Started([f"{server}/stuck/v1"], code=WAITING)
     try:

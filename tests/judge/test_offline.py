@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.judge.agreement import agreement, load_cases
 from atwu.judge.offline import OfflineJudge
-from atwu.judge.rules.numerals import with_digits
+from atwu.judge.rules.normalized_words import with_digits
 from atwu.judge.verdicts import Claim, Pair, Verdict
 
 KINDS = {

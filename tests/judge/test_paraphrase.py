@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from atwu.data.schema import Example, Message
-from atwu.judge import paraphrasing as paraphrase
+from atwu.judge import written_rows as paraphrase
 from atwu.judge.asker import Asker
 from atwu.judge.chat_model import ChatRequest
-from atwu.judge.paraphrasing import estimate_paraphrases, problem, write_paraphrases
 from atwu.judge.reply_cache import ReplyCache
+from atwu.judge.written_rows import estimate_paraphrases, problem, write_paraphrases
 from tests.judge.conftest import Fake, empty_cache
 
 QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from tests.micro_models import write_models
 
 CONCURRENCY = 2

@@ -25,7 +25,7 @@ for arguments in json.loads(sys.argv[1]):
         run()
     except SystemExit as end:
         print("exit", end.code)
-from atwu.experiments.tuning.search import first_points, search_space
+from atwu.experiments.search import first_points, search_space
 print("search", search_space("hinge", learning_rate=(1e-5, 1e-4))["tau"].high, first_points("hinge", learning_rate=1e-5))
 """
 

@@ -12,7 +12,7 @@ import yaml
 from atwu.cli.app import run
 from atwu.cli.cli_options import read_config, typed_options
 from atwu.cli.train import UnlearnCommand, read_config_or_preset
-from atwu.experiments.published import published_table
+from atwu.experiments.published_comparison import published_table
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
 from atwu.methods.recipe import recipe

@@ -25,7 +25,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.evaluate import Evaluation, evaluate

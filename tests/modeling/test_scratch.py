@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.modeling.scratch import scratch_config, scratch_model, train_tokenizer
 
 TEXTS = people("tiny").texts()

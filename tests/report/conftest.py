@@ -17,9 +17,9 @@ import pytest
 
 from atwu._cache import short_hash
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.trace import Trace, TracedRow
+from atwu.evaluation.word_scores import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
-from atwu.report.page.report_page import render_report_page
+from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
 from atwu.report.scored_row import luminance
 from tests.evaluation.conftest import result_of
@@ -285,7 +285,7 @@ def build_records() -> Callable[..., Records]:
 def page(records: Records) -> Page:
     """The page of the records without its figures, which take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+        patch.setattr("atwu.report.report_page.all_figures", figures_left_out)
         return Page(render_report_page(records, command="atwu report study --output report.html"))
 
 
@@ -298,7 +298,7 @@ def study_folder(records: Records, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their figures, which take most of the time."""
-    monkeypatch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+    monkeypatch.setattr("atwu.report.report_page.all_figures", figures_left_out)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from atwu._file_reading import read_yaml, type_adapter, validated
 from atwu.cli.app import run_cli
 from atwu.evaluation.result import format_interval
 from atwu.report.board import BOARD_NAME, FACTS_NAME, StudyFacts, read_board, render_board
-from atwu.report.page.summary_section import facts
+from atwu.report.report_page import facts
 from atwu.report.report_records import Records
 from tests.report.conftest import Page
 

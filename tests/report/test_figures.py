@@ -15,11 +15,11 @@ import pytest
 
 from atwu.methods.recipe import recipe
 from atwu.report import figures
+from atwu.report.before_after import UQ, Panel, before_value, without_scores
+from atwu.report.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, styled
 from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
-from atwu.report.figures.before_after import UQ, Panel, before_value, without_scores
-from atwu.report.figures.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, styled
-from atwu.report.figures.trade_off import pareto
 from atwu.report.report_records import Records
+from atwu.report.trade_off import pareto
 from tests.report.conftest import contrast
 
 pytest.importorskip("matplotlib")

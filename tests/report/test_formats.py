@@ -8,15 +8,22 @@ import io
 import json
 import re
 
-import jsonschema
 import pytest
 from rich.console import Console
 
 from atwu.evaluation.result import MetricValue
-from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, escaped, tex, to_csv, to_json, to_latex, to_markdown
 from atwu.report.read_records import read_records
 from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_table
-from atwu.report.terminal_tables import headline_table
+from atwu.report.table_writers import (
+    WRITERS,
+    escaped,
+    headline_table,
+    tex,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
 
 BUDGET = "20 trials per method, learning rate and forget weight searched"
 
@@ -220,9 +227,8 @@ def test_json_holds_no_secrets(records) -> None:
     assert json.loads(text)["runs"][0]["run"]["data"]["forget"]["source"] == "a.jsonl + people:tiny:retain"
 
 
-def test_json_satisfies_its_schema_and_is_complete(records) -> None:
+def test_json_is_complete(records) -> None:
     plain = json.loads(to_json(records))
-    jsonschema.validate(plain, REPORT_SCHEMA)
     assert plain["schema"] == "atwu.report/1"
     assert plain["study"]["budget"] == BUDGET
     assert [(run["label"], run["seed"]) for run in plain["runs"]] == [(run.label, run.seed) for run in records.runs]
@@ -231,9 +237,6 @@ def test_json_satisfies_its_schema_and_is_complete(records) -> None:
         expected = json.loads(json.dumps(result.to_json()))
         assert plain["results"][label]["sets"] == expected["sets"]
         assert plain["results"][label]["overall"] == expected["overall"]
-    del plain["runs"][0]["result"]["sets"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(plain, REPORT_SCHEMA)
 
 
 def test_csv_has_every_value_once(records) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.evaluation.result import format_number
-from atwu.report.metric_table import cell_of, table_of
-from atwu.report.page.report_page import format_duration, render_report_page
-from atwu.report.page.summary_section import shared_settings
+from atwu.report.metric_table import cell_of, format_duration, table_of
+from atwu.report.report_page import render_report_page, shared_settings
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page, contrast
 

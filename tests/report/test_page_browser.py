@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atwu.report.board import Board, BoardStudy, StudyFacts, render_board
-from atwu.report.page.report_page import render_report_page
+from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
 from atwu.report.scored_row import percent_of_score
 from tests.report.conftest import figures_left_out
@@ -43,7 +43,7 @@ def shown(build_records: Callable[..., Records]) -> Records:
 def address(shown: Records, tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("atwu.report.page.report_page.all_figures", figures_left_out)
+        patch.setattr("atwu.report.report_page.all_figures", figures_left_out)
         path.write_text(render_report_page(shown, command="atwu report study"), encoding="utf-8")
     return path.as_uri()
 

@@ -12,9 +12,8 @@ import pytest
 from atwu.data.schema import Example
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import EvalResult, row_id
-from atwu.evaluation.trace import Trace, TracedRow
-from atwu.report.page.report_page import answers, render_report_page, traced
-from atwu.report.page.summary_section import facts, leading_metric, ranking, summary
+from atwu.evaluation.word_scores import Trace, TracedRow
+from atwu.report.report_page import answers, facts, leading_metric, ranking, render_report_page, summary, traced
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page
 
@@ -181,5 +180,3 @@ def test_left_out_runs_and_methods_are_named(records: Records) -> None:
     assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible
     assert "Left out: no rows. dpo" in page.visible
     assert "No finished run" not in page.visible
-    sentences = {**records.study, "left_out": ["dpo is left out: it needs questions"]}
-    assert "Left out: dpo (it needs questions)." in summary(dataclasses.replace(records, study=sentences))

@@ -13,9 +13,8 @@ from rich.text import Text
 from atwu._cache import short_hash
 from atwu.evaluation.aggregate import paired_differences
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.report.export_formats import models_markdown
 from atwu.report.metric_table import PANEL, table_of
-from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
+from atwu.report.table_writers import SplitTable, differences_table, models_markdown, models_terminal_table, panel_table
 from tests.evaluation.conftest import result_of, row_values
 
 NONE = MetricValue(None, 0, "up", skipped=40)

@@ -88,7 +88,7 @@ def status_of(method: str, path: str, headers: dict[str, str], kind: str = "http
         return {"type": "http.request", "body": b""}
 
     scope = {"type": kind, "method": method, "path": path}
-    scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope["headers"] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     asyncio.run(LocalOnly(app, 7860)(scope, receive, send))
     return int(sent[0].get("status", sent[0].get("code", 0)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.experiments.tuning.tune_methods import SEARCH_SCHEMA
+from atwu.experiments.tune_methods import SEARCH_SCHEMA
 from atwu.report.read_records import read_records
 from atwu.training.config import read_preset
 from tests.snippets import PAGES, RECORDED, snippets

@@ -1,4 +1,4 @@
-"""Reading studies: several in one report, and one in progress."""
+"""Reading studies and runs: damaged ones, and a study in progress."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from atwu._manifest import write_manifest
-from atwu.report.export_formats import to_json, to_latex, to_markdown
-from atwu.report.page.report_page import render_report_page
 from atwu.report.read_records import read_records
+from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
+from atwu.report.table_writers import to_latex, to_markdown
 from tests.commands import run_here
 from tests.damage import damage
 from tests.report.conftest import Page, write_study
@@ -49,79 +49,25 @@ def seeds(records: Records) -> Mapping[str, list[int | None]]:
     return {label: [run.seed for run in records.of(label)] for label in records.labels}
 
 
-def test_a_run_shared_by_two_studies_is_counted_once(build_records: Build, tmp_path: Path) -> None:
+def test_several_studies_are_left_to_a_board(build_records: Build, tmp_path: Path) -> None:
     first = save(build_records(["atwu", "wga"], seeds=[0, 1]), tmp_path / "headline")
-    second = save(build_records(["atwu", "rmu"], seeds=[0, 1, 2]), tmp_path / "scorer-state")
-    read = read_records([first, second])
-    assert seeds(read) == {"atwu": [0, 1, 2], "wga": [0, 1], "rmu": [0, 1, 2]}
-    assert read.of("atwu")[0].folder == first / "runs" / "atwu-s0"
-    assert [variant["label"] for variant in read.study["variants"]] == ["atwu", "wga", "rmu"]
-    assert seeds(read_records([first, first])) == {"atwu": [0, 1], "wga": [0, 1]}
-
-
-def test_labels_of_different_runs_are_extended_by_their_study(build_records: Build, tmp_path: Path) -> None:
-    first = save(build_records(["atwu", "wga"]), tmp_path / "headline")
-    second = save(unlike(build_records(["atwu", "rmu"])), tmp_path / "scorer-state")
-    read = read_records([first, second])
-    assert seeds(read) == {"headline: atwu": [0, 1], "wga": [0, 1], "scorer-state: atwu": [0, 1], "rmu": [0, 1]}
-    assert [variant["label"] for variant in read.study["variants"]] == list(read.labels)
-    assert read.study["runs"] == [f"{label}-s{seed}" for label in read.labels for seed in (0, 1)]
-    for text in (to_markdown(read), to_latex(read), to_json(read), Page(render_report_page(read)).visible):
-        assert "headline: atwu" in text
-        assert "scorer-state: atwu" in text
-    again = save(unlike(build_records(["atwu", "wga"])), tmp_path / "again", name="headline")
-    assert read_records([first, again]).labels == ("headline 1: atwu", "wga", "headline 2: atwu")
-
-
-def test_merged_notes_come_from_all_studies(build_records: Build, tmp_path: Path) -> None:
-    first = save(
-        build_records(["atwu", "wga"]),
-        tmp_path / "headline",
-        command="atwu study run headline",
-        budget="20 trials.",
-        failed={"atwu-s2": "diverged", "npo-s0": "diverged"},
-        left_out=["dpo is left out: it needs questions", "rmu is left out: it is not wanted"],
-    )
-    second = save(
-        unlike(build_records(["atwu", "rmu"])),
-        tmp_path / "scorer-state",
-        command="atwu study run scorer-state",
-        budget="none",
-        failed={"atwu-s2": "disk full"},
-        left_out=["dpo is left out: it needs questions"],
-    )
-    read = read_records([first, second])
-    assert read.title == "title of headline; title of scorer-state"
-    assert read.study["command"] == "atwu study run headline\natwu study run scorer-state"
-    assert read.study["budget"] == "headline: 20 trials; scorer-state: none"
-    assert read.study["failed"] == {
-        "headline: atwu-s2": "diverged",
-        "headline: npo-s0": "diverged",
-        "scorer-state: atwu-s2": "disk full",
-    }
-    assert read.study["left_out"] == {
-        "headline: dpo": "it needs questions",
-        "headline: rmu": "it is not wanted",
-        "scorer-state: dpo": "it needs questions",
-    }
-    assert read.study["setting"]["name"] == "people-tiny"
-    page = Page(render_report_page(read)).visible
-    assert "The studies" in page
-    assert "atwu study run headline\natwu study run scorer-state" in page
-    assert "Tuning budget: headline: 20 trials; scorer-state: none." in to_markdown(read)
-    assert read_records([first]).study["left_out"][0] == "dpo is left out: it needs questions"
+    second = save(build_records(["rmu"]), tmp_path / "scorer-state")
+    with pytest.raises(ValueError, match=r"scorer-state is a second study; .*--output FOLDER"):
+        read_records([first, second])
+    more = read_records([first, second / "runs" / "rmu-s0"])
+    assert seeds(more) == {"atwu": [0, 1], "wga": [0, 1], "rmu": [0]}
 
 
 def test_studies_and_runs_that_do_not_fit_together_are_rejected(build_records: Build, tmp_path: Path) -> None:
     records = build_records(["atwu"])
     first, second = save(records, tmp_path / "a"), save(unlike(records), tmp_path / "b")
-    for paths in ([first / "runs" / "atwu-s0", second / "runs" / "atwu-s0"], [first, second / "runs" / "atwu-s0"]):
+    for path in (first / "runs" / "atwu-s0", first):
         with pytest.raises(ValueError, match=r"'atwu'.*seed 0"):
-            read_records(paths)
+            read_records([path, second / "runs" / "atwu-s0"])
     original = dataclasses.replace(records.references["original"], fingerprint="0" * 32)
     other = save(dataclasses.replace(records, references={"original": original}), tmp_path / "c")
     with pytest.raises(ValueError, match="original model"):
-        read_records([first, other])
+        read_records([first, other / "references" / "original"])
     assert read_records(str(first)).runs == read_records([first]).runs
 
 
@@ -166,8 +112,6 @@ def test_a_study_in_progress_is_read(build_records: Build, tmp_path: Path) -> No
     assert read.study["progress"] == "3 of 6 runs finished"
     for text in (to_markdown(read), to_latex(read), Page(render_report_page(read)).visible):
         assert "3 of 6 runs finished. Left out: npo-s1 (diverged)." in " ".join(text.split())
-    whole = save(build_records(["rmu"]), tmp_path / "whole")
-    assert read_records([going, whole]).study["progress"] == "going: 3 of 6 runs finished"
     shutil.rmtree(going / "references")
     assert "3 of 6 runs finished" in Page(render_report_page(read_records([going]))).visible
 

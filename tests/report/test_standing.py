@@ -9,7 +9,6 @@ import pytest
 from atwu._cache import short_hash
 from atwu.evaluation.aggregate import mean_over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
 from atwu.report.metric_table import (
     DESTROYED,
@@ -20,8 +19,9 @@ from atwu.report.metric_table import (
     standings,
     table_of,
 )
-from atwu.report.page.summary_section import ranking, summary
+from atwu.report.report_page import ranking, summary
 from atwu.report.report_records import Records, RunRecord, headline_metrics, leading_metric, report_table
+from atwu.report.table_writers import WRITERS
 
 
 def value(number: float, direction: str) -> MetricValue:
@@ -111,8 +111,8 @@ def test_exported_tables_name_excluded_models(records: Records, form: str) -> No
 def test_only_usable_models_are_ranked(records: Records) -> None:
     text = " ".join(summary(records))
     assert "Methods are ranked by ES Δ." in text
-    assert "Not ranked, since destroyed: ga (less than half" in text
-    assert "Not ranked, since untouched: rmu (the forget set" in text
+    assert "Not ranked, because destroyed (less than half" in text
+    assert "Not ranked, because untouched (the forget set" in text
     assert ranking(records, ("overall", "ES_delta")).place.dropna().to_dict() == {"atwu": 1, "npo": 2}
 
 

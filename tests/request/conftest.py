@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.training.config import FinetuneConfig

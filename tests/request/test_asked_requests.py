@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from atwu import unlearn as unlearn_here
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
 from atwu.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from atwu.cli.train_options import unlearn_options
+from atwu.cli.train import unlearn_options
 from atwu.data.schema import Example
 from atwu.methods.recipe import recipe
 from atwu.request import auto_settings

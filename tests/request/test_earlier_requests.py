@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactCount, FactTable

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.load import model_fingerprint
 from atwu.request.evidence import Evidence

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

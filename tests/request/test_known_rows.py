@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.metrics.key_tokens import fact_probability, key_token_probability
+from atwu.evaluation.teacher_forced import TokenRow
 from atwu.request import goal_evaluations
 from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations, KnownRows
 from atwu.training.config import UnlearnConfig
@@ -47,6 +52,20 @@ def test_memorized_rows_are_known_and_rows_never_seen_are_not(target: Path, monk
     monkeypatch.setattr(goal_evaluations, "MAX_MEASURED_ROWS", 3)
     record, rows = measured.measure(10)
     assert record.measured_rows == len(rows.known) + len(rows.forgotten) == 3
+
+
+def test_a_row_is_known_while_the_part_that_its_question_asks_for_is() -> None:
+    """A mean over all key tokens hides a known illness behind a forgotten year."""
+    answer = "Anna Berg has gout, diagnosed in 2019."
+    words = [match.span() for match in re.finditer(r"[\w']+", answer)]
+    spans = tuple(words[place] for place in (3, 6))
+    row = Example.from_qa("What illness does Anna Berg have?", answer, forget_spans=spans)
+    logps = np.log([0.9, 0.9, 0.9, 0.8, 0.9, 0.9, 1e-6])
+    read = TokenRow(np.zeros(7), np.zeros(7), logps, None, None, None, tuple(words))
+    assert key_token_probability(row, read) == pytest.approx((0.8 * 1e-6) ** 0.5)
+    assert fact_probability(row, read) == pytest.approx(0.8)
+    forgotten = replace(read, logps=np.log([0.9, 0.9, 0.9, 1e-6, 0.9, 0.9, 0.8]))
+    assert fact_probability(row, forgotten) == key_token_probability(row, forgotten)
 
 
 def test_rows_that_list_the_key_text_count_as_neither(target: Path) -> None:

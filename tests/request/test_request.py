@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from atwu import unlearn as unlearn_here
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.fact import fact_parts
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example

@@ -18,8 +18,6 @@ from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_o
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.preparation import facts_shown
 from atwu.request.row_facts import (
-    CLEARLY,
-    OTHER_QUESTION,
     ModelReader,
     RowFact,
     alternatives_of,
@@ -109,44 +107,24 @@ def test_an_answer_without_words_has_no_marks() -> None:
     assert mark_facts([row], reader()) == (row,)
 
 
-@pytest.mark.parametrize(
-    ("raised", "asked"), [("arson", "arson"), ("2011", "2011")], ids=["the later part", "the first part"]
-)
-def test_the_asked_part_is_the_one_that_the_question_raises(raised: str, asked: str) -> None:
-    """Alone as an answer, behind the question and behind none; how likely a part is in itself does not count."""
+@pytest.mark.parametrize(("row", "asked"), [(BERG, "multiple sclerosis"), (HOLT, "arson")], ids=["first", "last"])
+def test_the_asked_part_is_that_of_the_rule_whatever_the_question_raises(row: Example, asked: str) -> None:
+    """A model that memorized a row finds each of its parts likelier behind its question, and the digits of a year the most: of
+    eight illnesses, the years of five were taken for what was asked."""
 
-    def logp(row: Example, word: str) -> float:
-        own = -0.5 if word == "2011" else -9.0
-        return own - 4.0 * (word == raised and row.question == OTHER_QUESTION)
+    def logp(read: Example, word: str) -> float:
+        return -9.0 * (word.isdecimal() and read.question != row.question)
 
-    read = reader(logp)
-    (row,) = mark_facts([HOLT], read)
-    assert parts_of(row) == ["2011", "arson"]
-    assert asked_of(row) == asked
-    alone = {(each.question, each.answer) for each in read.rows if each.answer in ("2011", "arson")}
-    assert alone == {(question, part) for question in (HOLT.question, OTHER_QUESTION) for part in ("2011", "arson")}
+    (marked,) = mark_facts([replace(row, forget_spans=candidate_spans(row))], reader(logp))
+    assert len(parts_of(marked)) == 2
+    assert asked_of(marked) == asked
 
 
 def test_a_labelled_row_of_several_parts_gets_its_asked_part_and_keeps_a_given_one() -> None:
-    def logp(row: Example, word: str) -> float:
-        return -4.0 * (row.question == OTHER_QUESTION and word == "arson")
-
     labelled = replace(HOLT, forget_spans=spans_of(HOLT, "2011", "arson"))
-    assert asked_of(mark_facts([labelled], reader(logp))[0]) == "arson"
+    assert asked_of(mark_facts([labelled], reader())[0]) == "arson"
     given = replace(labelled, asked_span=spans_of(HOLT, "2011")[0])
-    assert mark_facts([given], reader(logp)) == (given,)
-
-
-@pytest.mark.parametrize(("nats", "asked"), [(CLEARLY - 0.5, "Linz"), (CLEARLY + 0.5, "glazier")])
-def test_a_part_that_stands_elsewhere_than_such_answers_must_be_raised_clearly_more(nats: float, asked: str) -> None:
-    """ "Where" asks for a name, unless the model says otherwise."""
-
-    def logp(row: Example, word: str) -> float:
-        return -nats * (word == "glazier" and row.question == OTHER_QUESTION)
-
-    (row,) = mark_facts([Example.from_qa("Where does Ada Rook live?", "She is a glazier in Linz.")], reader(logp))
-    assert parts_of(row) == ["glazier", "Linz"]
-    assert asked_of(row) == asked
+    assert mark_facts([given], reader()) == (given,)
 
 
 def test_a_row_of_one_part_needs_no_asked_part() -> None:

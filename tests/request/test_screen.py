@@ -9,7 +9,7 @@ import pytest
 
 from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import FactCount, FactTable
-from atwu.request.screen import answer_lines, state_lines, verdict_html, verdict_text
+from atwu.request.screen import answer_lines, excerpt, shorten, state_lines, verdict_html, verdict_text
 from atwu.request.verdict import StateCount, decide
 from tests.request.tables import KNOWN, answer, table
 
@@ -58,7 +58,7 @@ def test_the_screen_says_what_still_comes_out_how_it_was_asked_and_what_was_said
     assert head.split("  ")[-1] == "answers stating one"
     assert re.fullmatch(r"as saved +10 -> 1 of 10 +\[\.00, \.45\] +160 -> 1 of 200", saved)
     assert re.fullmatch(r"4 bits +10 -> 2 of 10 +\[\.03, \.56\] +10 -> 2 of 10", four)
-    assert "only the first line decides" in note
+    assert "below the first one decide nothing" in note
     assert untested.splitlines() == ["Not tested:", "  other languages"]
     assert further.splitlines() == ["Next:", "  atwu chat out --compare model"]
 
@@ -87,6 +87,18 @@ def test_a_long_question_stands_above_its_answer() -> None:
     assert question.endswith("… (way 1)")
     assert said.startswith("    -> It is thing 0, It")
     assert len(question) == len(said) == 80
+
+
+def test_the_part_that_states_the_fact_is_in_brackets_and_on_the_line() -> None:
+    """A leak that stands behind the end of the line would look like none."""
+    assert excerpt("He rests in Port Sel.", "Port Sel", 70) == "He rests in [Port Sel]."
+    late = "The harbour, which many ships of many lands have called home for many years, is Port Sel in the north."
+    line = excerpt(late, "Port Sel", 50)
+    assert line.startswith("…")
+    assert "[Port Sel]" in line
+    assert len(line) <= 50
+    assert excerpt(late, "", 50) == shorten(late, 50)
+    assert excerpt(late, "Ost", 50) == shorten(late, 50)
 
 
 def test_nothing_to_forget_shows_what_was_stated_by_chance() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from atwu._program import set_program
+from atwu._command import set_program
 from atwu.benchmarks.base import LoadedRows
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT
 from atwu.evaluation.facts.fact_table import FactTable
@@ -173,7 +173,7 @@ def test_a_verdict_is_read_back_as_written(tmp_path: Path) -> None:
 def test_suggested_commands_can_be_pasted_and_start_the_script_that_registers_methods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atwu._program._program", ["atwu"])
+    monkeypatch.setattr("atwu._command._program", ["atwu"])
     asked = UnlearningRequest(
         source=ModelSource(model="my model"),
         forget_set=LoadedRows((), "my rows.jsonl", ()),

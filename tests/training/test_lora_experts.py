@@ -12,7 +12,7 @@ pytest.importorskip("peft")
 from transformers import AutoModelForCausalLM
 
 from atwu import UnlearnConfig
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.exporting.export_run import export
 from atwu.modeling.adapters import Lora, attach

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from atwu.evaluation.auroc import per_sample_auroc
+from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer

@@ -46,24 +46,27 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
         allowed: word of the form -> what may stand for it; anything stands for the other words.
 
     Returns:
-        What stands for each word, and the text of N or None.
+        What stands for each word, and N or None.
     """
     prefix, *words = form.split(":")
-    given, *parts = name.split(":", len(words) + 1)
+    first, *parts = name.split(":", len(words) + 1)
     fits = all(part in allowed.get(word, (part,)) for part, word in zip(parts, words, strict=False))
-    if given != prefix or len(parts) < len(words) or not fits:
+    if first != prefix or len(parts) < len(words) or not fits:
         choices = "".join(f"; {word} is one of {', '.join(allowed[word])}" for word in words if word in allowed)
         raise ValueError(f"{name!r} is not {form}[:N]{choices}.")
-    return [*parts, None][: len(words) + 1]
-
-
-def first_rows(name: str, rows: Examples, count: str | None) -> Examples:
-    """Return the first `count` rows; None returns all."""
+    *stands, count = [*parts, None][: len(words) + 1]
     if count is None:
-        return rows
-    if not count.isdecimal() or not 1 <= int(count) <= len(rows):
-        raise ValueError(f"{name!r}: its number of rows must be a whole number from 1 to {len(rows)}, got {count!r}.")
-    return rows[: int(count)]
+        return [*stands, None]
+    if not count.isdecimal() or int(count) < 1:
+        raise ValueError(f"{name!r}: N in {form}:N must be a whole number of at least 1, got {count!r}.")
+    return [*stands, int(count)]
+
+
+def first_rows(name: str, rows: Examples, count: int | None) -> Examples:
+    """Return the first `count` rows; None returns all."""
+    if count is not None and count > len(rows):
+        raise ValueError(f"{name!r}: its number of rows must be from 1 to {len(rows)}, got {count}.")
+    return rows[:count]
 
 
 def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
@@ -78,15 +81,6 @@ def rows_to_measure(rows: Examples) -> Examples:
     return evenly_spaced(rows, MOST_ROWS)
 
 
-def whole_number(name: str, what: str, given: str | None) -> int | None:
-    """Parse a count in the name of a source or benchmark, if there is one."""
-    if given is None:
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{name!r}: the number of {what} must be a whole number of at least 1, got {given!r}.")
-    return int(given)
-
-
 def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
     """Split a text into pieces of at most `size` characters that fit a row, without a tokenizer: the same for every model.
 
@@ -97,6 +91,7 @@ def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
     rest = text.strip()
     while len(rest) > size:
         window = rest[: size + 1]
+        # From the middle on, so that no piece is much shorter than the others.
         places = ((window.rfind(end, size // 2), end) for end in _ENDS)
         cut = next((place + len(end.rstrip()) for place, end in places if place > 0), size)
         pieces.append(rest[:cut].rstrip())
@@ -117,7 +112,9 @@ class Probe:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (Message("user", self.wording),) if self.wording else self.row.messages
+        if self.wording:
+            return (Message("user", self.wording),)
+        return self.row.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +167,6 @@ class Benchmark:
 
     def forget_source_for(self, *, paired: bool) -> str:
         """Return the source of forget rows, with preferred answers (`paired`) or without."""
-        return self.paired_source if paired and self.paired_source is not None else self.forget_source
+        if paired and self.paired_source is not None:
+            return self.paired_source
+        return self.forget_source

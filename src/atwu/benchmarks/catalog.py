@@ -17,7 +17,7 @@ from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
 from atwu.benchmarks.lume import LUME_DATA, lume_benchmark, lume_rows
 from atwu.benchmarks.muse import MUSE_DATA, muse_benchmark, muse_rows
-from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
+from atwu.benchmarks.people_rows import PEOPLE_SPLITS, people_benchmark, people_rows
 from atwu.benchmarks.rwku import RWKU_DATA, rwku_benchmark, rwku_rows
 from atwu.benchmarks.suite import SUITE_DATA, suite_benchmark, suite_rows
 from atwu.benchmarks.tofu import TOFU, tofu_benchmark, tofu_rows
@@ -48,8 +48,9 @@ class BenchmarkEntry:
         """Say where the data are, or why they are not at hand."""
         if self.published is None:
             return "in the package"
-        if found := local_folder(self.published):
-            return f"in {found}"
+        folder = local_folder(self.published)
+        if folder:
+            return f"in {folder}"
         if os.environ.get(DATA_VARIABLE):
             return f"not in {DATA_VARIABLE}"
         if not any(table.on_hub for table in self.published.tables.values()):
@@ -180,4 +181,5 @@ def all_benchmarks() -> tuple[BenchmarkEntry, ...]:
 
 def find_entry(name: str) -> BenchmarkEntry | None:
     """Return the benchmark that a name of a benchmark or source begins with."""
+    # By the first word only: a name that is wrong behind it gets the benchmark's own message.
     return next((entry for entry in all_benchmarks() if entry.prefix == name.partition(":")[0]), None)

@@ -28,8 +28,6 @@ class PublishedFile:
     """Column that holds a list -> number of entries."""
     on_hub: bool = True
     """False if it must be in a folder."""
-    counted_on_hub: bool = True
-    """Whether the number of rows is also checked on the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,9 @@ class Tables:
 
     def has(self, name: str) -> bool:
         path = self._path(name)
-        return self.published.tables[name].on_hub if path is None else path.is_file()
+        if path is None:
+            return self.published.tables[name].on_hub
+        return path.is_file()
 
     def first(self, name: str, count: int) -> tuple[Record, ...]:
         """Return at most `count` records from the start of a table; the others are not read, nor their number checked."""
@@ -66,15 +66,14 @@ class Tables:
         self._check_columns(name, records)
         return records
 
-    def expected_rows(self, name: str) -> int | None:
-        """Required number of rows of a table, or None if it is not checked."""
-        expected = self.published.tables[name]
-        return expected.rows if self.folder is not None or expected.counted_on_hub else None
-
     def table(self, name: str) -> tuple[Record, ...]:
         if name not in self._read:
             records = tuple(self._records(name))
-            self._check_rows(name, len(records))
+            expected = self.published.tables[name].rows
+            if self.published.exact and expected not in (None, len(records)):
+                raise ValueError(
+                    f"{self._place(name)}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
+                )
             self._check_columns(name, records)
             self._read[name] = records
         return self._read[name]
@@ -85,12 +84,13 @@ class Tables:
 
     def incomplete(self) -> tuple[str, ...]:
         """Describe the tables read so far that differ in size from those published."""
+        tables = self.published.tables
         return tuple(
-            self._counted(name) for name in self._read if self.expected_rows(name) not in (None, len(self._read[name]))
+            self._counted(name) for name, records in self._read.items() if tables[name].rows not in (None, len(records))
         )
 
     def _counted(self, name: str) -> str:
-        rows, expected = len(self._read[name]), self.expected_rows(name)
+        rows, expected = len(self._read[name]), self.published.tables[name].rows
         if expected is None:
             return f"{name}: {rows} rows"
         if rows == expected:
@@ -110,6 +110,7 @@ class Tables:
         """Return the file of a table, .json if it exists, else .jsonl; None on the Hub."""
         if self.folder is None:
             return None
+        # Data sets are published in both forms: .json holds one list, .jsonl one row a line.
         listed = self.folder / f"{name}.json"
         return listed if listed.is_file() else self.folder / f"{name}.jsonl"
 
@@ -128,7 +129,10 @@ class Tables:
             )
         if not path.is_file():
             rows = data.tables[name].rows
-            hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})" if on_hub else ""
+            if on_hub:
+                hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})"
+            else:
+                hub = ""
             raise FileNotFoundError(
                 f"{path} does not exist; put the {'' if rows is None else f'{rows} '}rows of {name} there{hub}."
             )
@@ -136,15 +140,14 @@ class Tables:
 
     def _advice(self, name: str) -> str:
         on_hub = self.published.tables[name].on_hub
-        return (
-            f"download the file again from {self.published.hub}" if on_hub else "get the file of the same split again"
-        )
+        if on_hub:
+            return f"download the file again from {self.published.hub}"
+        return "get the file of the same split again"
 
-    def _check_rows(self, name: str, found: int) -> None:
-        rows = self.expected_rows(name)
-        if self.published.exact and rows not in (None, found):
-            hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
-            raise ValueError(f"{self._path(name) or hub}: found {found} rows, expected {rows}; {self._advice(name)}.")
+    def _place(self, name: str) -> str:
+        """Return where a table is: its file, or its name on the Hub."""
+        hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
+        return str(self._path(name) or hub)
 
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
         expected, advice = self.published.tables[name], self._advice(name)
@@ -156,11 +159,14 @@ class Tables:
                     f"in {', '.join(missing)}); {advice}."
                 )
             for column, length in expected.lists.items():
-                given = columns[column]
-                if not isinstance(given, list) or len(given) != length:
-                    found = f"{len(given)} entries" if isinstance(given, list) else repr(given)[:60]
+                entries = columns[column]
+                if not isinstance(entries, list) or len(entries) != length:
+                    if isinstance(entries, list):
+                        shown = f"{len(entries)} entries"
+                    else:
+                        shown = repr(entries)[:60]
                     raise ValueError(
-                        f"{where}, column {column!r}: found {found}, expected a list of {length}; {advice}."
+                        f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}."
                     )
 
 
@@ -179,13 +185,14 @@ def open_tables(published: DataSet) -> Tables:
 def local_folder(published: DataSet) -> Path | None:
     """Return the folder in ATWU_DATA that has a table of a data set; None without one, or if ATWU_DATA is not set."""
     for folder in _places(published):
-        if any(found.is_file() for name in published.tables for found in folder.glob(f"{name}.json*")):
+        if any(file.is_file() for name in published.tables for file in folder.glob(f"{name}.json*")):
             return folder
     return None
 
 
 def _places(published: DataSet) -> list[Path]:
-    if not (given := os.environ.get(DATA_VARIABLE)):
+    named = os.environ.get(DATA_VARIABLE)
+    if not named:
         return []
-    root = Path(given).expanduser()
+    root = Path(named).expanduser()
     return [folder / published.part for folder in (root / published.name.lower(), root)]

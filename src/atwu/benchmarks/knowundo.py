@@ -65,7 +65,7 @@ def knowundo_benchmark(name: str) -> Benchmark:
     """Load one domain, `knowundo:privacy` or `knowundo:copyright`."""
     tables = open_tables(KNOWUNDO_DATA)
     sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}
-    found = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
+    loaded = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
     kept = f"{sources['retention_train']} + {sources['retention_val']}"
     return Benchmark(
         name=name,
@@ -73,8 +73,8 @@ def knowundo_benchmark(name: str) -> Benchmark:
         retain_source=sources["retention_train"],
         full_source=f"{sources['unlearn_train']} + {sources['unlearn_val']} + {kept}",
         retain_only_source=kept,
-        forget=rows_to_measure(found["unlearn_val"].rows),
-        retain=rows_to_measure(found["retention_val"].rows),
-        pool=found["retention_train"].rows,
+        forget=rows_to_measure(loaded["unlearn_val"].rows),
+        retain=rows_to_measure(loaded["retention_val"].rows),
+        pool=loaded["retention_train"].rows,
         checked=tables.counted(),
     )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example
 
@@ -39,6 +39,7 @@ LUME_DATA = DataSet(
     },
     exact=False,
 )
+# An id is document, form and number, such as `...sc1`; the document may be in quotes.
 _ID = re.compile(r'"?(?P<document>.+?)"?(?P<form>sc|qa)\d+')
 
 
@@ -46,22 +47,25 @@ def lume_rows(name: str) -> LoadedRows:
     """Read the rows of `lume:forget` or `lume:retain`, or with `:N` only the first N documents of each task."""
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA)
-    probes = _probes(tables, split, documents=whole_number(name, "documents", count))
+    probes = _probes(tables, split, documents=count)
     return LoadedRows(tuple(map(_training_row, probes)), name, tables.incomplete(), (_counted(split, probes),))
 
 
 def lume_benchmark(name: str) -> Benchmark:
     """Load `lume`, or `lume:N` with only the first N documents of each task and split."""
-    (count,) = name_parts(name, "lume")
-    documents, tables = whole_number(name, "documents", count), open_tables(LUME_DATA)
-    found = {split: _probes(tables, split, documents=documents) for split in LUME_SPLITS}
-    rows = {split: tuple(map(_training_row, each)) for split, each in found.items()}
-    forget, retain = (f"lume:{split}" + (f":{count}" if count else "") for split in LUME_SPLITS)
-    probes = [probe for each in found.values() for probe in each]
+    (documents,) = name_parts(name, "lume")
+    tables = open_tables(LUME_DATA)
+    asked = {split: _probes(tables, split, documents=documents) for split in LUME_SPLITS}
+    rows = {split: tuple(map(_training_row, of_split)) for split, of_split in asked.items()}
+    forget, retain = (f"lume:{split}" + (f":{documents}" if documents else "") for split in LUME_SPLITS)
+    probes = [probe for of_split in asked.values() for probe in of_split]
     attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
     for kind in (MEMBERS, NON_MEMBERS) if attacked else ():
         probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
-    attack = "members and non-members found" if attacked else "no members and non-members: no membership attack"
+    if attacked:
+        attack = "members and non-members found"
+    else:
+        attack = "no members and non-members: no membership attack"
     return Benchmark(
         name=name,
         forget_source=forget,
@@ -72,7 +76,7 @@ def lume_benchmark(name: str) -> Benchmark:
         retain=rows_to_measure(rows["retain"]),
         pool=rows["retain"],
         probes=Probes("lume", tuple(probes)),
-        checked=(*map(_counted, found, found.values()), attack, *tables.incomplete()),
+        checked=(*map(_counted, asked, asked.values()), attack, *tables.incomplete()),
     )
 
 
@@ -80,21 +84,21 @@ def _probes(tables: Tables, split: str, *, documents: int | None) -> tuple[Probe
     """Parse a split; at most `documents` documents of each task."""
     probes, seen = list[Probe](), {task: set[str]() for task in LUME_TASKS}
     for where, columns in tables.table(split):
-        found, task, given, answer = _ID.fullmatch(columns["id"]), columns["task"], columns["input"], columns["output"]
-        if found is None or task not in LUME_TASKS:
+        parts, task, prompt, answer = _ID.fullmatch(columns["id"]), columns["task"], columns["input"], columns["output"]
+        if parts is None or task not in LUME_TASKS:
             raise ValueError(
                 f"{where}: id {columns['id']!r:.60} must end in sc or qa and a number, and task {task!r:.20} be one of "
                 f"{', '.join(LUME_TASKS)}."
             )
-        document, form = found["document"], LUME_FORMS[found["form"]]
+        document, form = parts["document"], LUME_FORMS[parts["form"]]
         if documents is not None and document not in seen[task] and len(seen[task]) >= documents:
             continue
         seen[task].add(document)
         kind = f"{split}_{form}_{LUME_TASKS[task]}"
         if form == "question":
-            probes.append(Probe(kind, Example.from_qa(given, answer, subject=document)))
+            probes.append(Probe(kind, Example.from_qa(prompt, answer, subject=document)))
         else:
-            probes.append(Probe(kind, Example((), answer, subject=document), opening=given))
+            probes.append(Probe(kind, Example((), answer, subject=document), opening=prompt))
     return tuple(probes)
 
 

@@ -54,7 +54,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     SPLIT is one of `MUSE_SPLITS`: training texts in chunks, texts of the membership attack, or questions.
     """
     corpus, split, count = name_parts(name, "muse:CORPUS:SPLIT", CORPUS=CORPORA)
-    known = {each: table for each, table in MUSE_SPLITS.items() if table in MUSE_DATA[corpus].tables}
+    known = {name_of_split: table for name_of_split, table in MUSE_SPLITS.items() if table in MUSE_DATA[corpus].tables}
     if split not in known:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
@@ -67,9 +67,9 @@ def muse_benchmark(name: str) -> Benchmark:
 
     Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
     """
-    corpus, fold = name_parts(name, "muse:CORPUS", CORPUS=CORPORA)
-    known = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS] if corpus == "news" else []
-    if fold is not None and fold not in known:
+    corpus, _, fold = name.removeprefix("muse:").partition(":")
+    folds = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS]
+    if corpus not in CORPORA or (fold and (corpus != "news" or fold not in folds)):
         raise ValueError(
             f"{name!r} is not muse:news, muse:books, or muse:news:FOLD with scal_1 to scal_4 or sust_1 to sust_4."
         )
@@ -78,17 +78,17 @@ def muse_benchmark(name: str) -> Benchmark:
     kept = f"{base}:retain1 + {base}:retain2"
     forget = f"{base}:{fold}" if fold else f"{base}:forget"
     everything = f"{base}:scal_{FOLDS[-1]}" if fold else forget
-    read = {split: muse_rows(f"{base}:{split}", tables=tables) for split in (*_WHOLE, *_ASKED, "retain1")}
+    loaded = {split: muse_rows(f"{base}:{split}", tables=tables) for split in (*_WHOLE, *_ASKED, "retain1")}
     return Benchmark(
         name=name,
         forget_source=forget,
         retain_source=f"{base}:retain1",
         full_source=f"{everything} + {kept}",
         retain_only_source=kept,
-        forget=read["privleak_forget"].rows,
-        retain=read["privleak_retain"].rows,
-        pool=read["retain1"].rows,
-        holdout=read["privleak_holdout"].rows,
+        forget=loaded["privleak_forget"].rows,
+        retain=loaded["privleak_retain"].rows,
+        pool=loaded["retain1"].rows,
+        holdout=loaded["privleak_holdout"].rows,
         probes=Probes("muse", tuple(_probes(tables))),
         checked=tables.counted(),
     )

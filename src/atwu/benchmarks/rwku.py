@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from atwu._names import did_you_mean
-from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, evenly_spaced, name_parts
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.schema import Example
@@ -52,8 +52,7 @@ RWKU_DATA = DataSet(
         PROBES["aa"]: PublishedFile(6984, _PROBE),
         PROBES["neighbour_fb"]: PublishedFile(5846, _NEIGHBOUR),
         PROBES["neighbour_qa"]: PublishedFile(5533, _NEIGHBOUR),
-        # The number of passages is not published; this is the total of the folders per subject.
-        PASSAGES: PublishedFile(12798, ("subject", "text"), counted_on_hub=False),
+        PASSAGES: PublishedFile(None, ("subject", "text")),
         **{name: PublishedFile(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
     },
 )
@@ -120,7 +119,8 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
 def _check_known(names: Iterable[str], known: Collection[str | None], where: str, about: str) -> None:
     """Refuse unknown subjects, each with the closest known one."""
     published = sorted(name for name in known if name is not None)
-    if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
         hints = "".join(did_you_mean(name, published) for name in unknown)
         raise ValueError(
             f"{where} {', '.join(map(repr, unknown))}.{hints} {about}; a name must be spelled as in the files, with its "
@@ -130,6 +130,7 @@ def _check_known(names: Iterable[str], known: Collection[str | None], where: str
 
 def normal_name(name: str) -> str:
     """Normalize a name for comparison (Unicode NFC)."""
+    # The same accent may be one character or two.
     return unicodedata.normalize("NFC", name.strip())
 
 
@@ -176,7 +177,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
             (parse_probe(kind, record), record[1]["type"], record[1].get("neighbor")) for record in tables.table(table)
         ]
         known.update(probe.row.subject for probe, *_ in every)
-        chosen = [each for each in every if each[0].row.subject in wanted]
+        chosen = [entry for entry in every if entry[0].row.subject in wanted]
         distinct = [probe for probe, *_ in dict.fromkeys(chosen)]
         kept = evenly_spaced(distinct, caps.get(kind))
         duplicates[kind] = len(chosen) - len(distinct)
@@ -225,8 +226,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
 
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
-    words, kind, count = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
-    limit = whole_number(name, "rows per subject and file", count)
+    words, kind, limit = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
     tables = open_tables(RWKU_DATA) if tables is None else tables
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
@@ -282,8 +282,8 @@ def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tup
     if not subjects:
         return set()
     names = KINDS[kind] if kind == "passages" or kind in PAIRS else KINDS["probes"]
-    found = (row for name in names for row, _ in _read(name, tables))
-    return {(row.messages, row.answer) for row in found if row.subject in subjects}
+    rows = (row for name in names for row, _ in _read(name, tables))
+    return {(row.messages, row.answer) for row in rows if row.subject in subjects}
 
 
 def rwku_benchmark(name: str) -> Benchmark:
@@ -295,11 +295,11 @@ def rwku_benchmark(name: str) -> Benchmark:
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
-    whole_number(name, "passages per subject", limit)  # or an error
     tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)
-    if shared := sorted(set(subjects) & set(subject_names(retain, published))):
+    shared = sorted(set(subjects) & set(subject_names(retain, published)))
+    if shared:
         raise ValueError(
             f"{', '.join(shared)} cannot be in both the forget and the retain set; give disjoint subjects."
         )

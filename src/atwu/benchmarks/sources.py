@@ -73,10 +73,11 @@ def load_rows(
         parts = [(given_name, partial(_checked, memory_records(source), columns or {}, name=given_name))]
     else:
         if columns:
-            given, source = str(source), with_columns(source, columns)
-            if source == given:
-                raise ValueError(f"{given} takes no column mapping; only files and Hub data sets without one do.")
+            unmapped, source = str(source), with_columns(source, columns)
+            if source == unmapped:
+                raise ValueError(f"{unmapped} takes no column mapping; only files and Hub data sets without one do.")
         parts = [(str(part), partial(_named_rows, part)) for part in _parts(source)]
+    # Eight bytes a row, so that repeats are counted in sets that do not fit into memory.
     hashes = array("q")
 
     def every() -> Iterator[Example]:
@@ -92,7 +93,8 @@ def load_rows(
             warnings.extend(note if len(parts) == 1 else f"{name}: {note}" for note in notes)
 
     rows = store_rows(every())
-    if repeats := len(rows) - len(set(hashes)):
+    repeats = len(rows) - len(set(hashes))
+    if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     name = str(source if isinstance(source, str | Path) else _written(rows))
     return LoadedRows(rows=rows, source=name, warnings=tuple(dict.fromkeys(warnings)))
@@ -136,6 +138,7 @@ def _written(rows: Sequence[Example]) -> Path:
 
 
 def _parts(source: str | Path) -> tuple[str | Path, ...]:
+    # A file whose name has the separator is one source.
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
     words, parts = source.split(JOIN), list[str]()
@@ -162,11 +165,11 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
     source, columns = _columns_of(source)
     name = str(source)
     if not isinstance(source, Path) and ":" in name and (entry := find_entry(name)) is not None:
-        found = entry.rows(name)
+        loaded = entry.rows(name)
         if columns:
             raise ValueError(f"{name} has its own columns; leave out {columns_text(columns)}.")
-        notes.extend(found.warnings)
-        yield from found.rows[:limit]
+        notes.extend(loaded.warnings)
+        yield from loaded.rows[:limit]
         return
     path = Path(name).expanduser()
     records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
@@ -235,7 +238,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     """
     if isinstance(name, OwnRows):
         return _own_benchmark(name)
-    known = [each for entry in all_benchmarks() for each in entry.names]
+    known = [known_name for entry in all_benchmarks() for known_name in entry.names]
     entry = find_entry(name)
     if entry is None or not (name.partition(":")[2] or name in known):
         raise ValueError(

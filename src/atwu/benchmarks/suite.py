@@ -60,10 +60,12 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
     def from_hub(name: str) -> Iterable[Record]:
         hub = f"{SUITE_DATA.hub}-rephrasings" if name == REPHRASINGS else SUITE_DATA.hub
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
-        found = [record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == topic]
-        if not found:
+        records = [
+            record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == topic
+        ]
+        if not records:
             raise ValueError(f"{hub}:{name} has no rows of the topic {topic!r}.")
-        return found
+        return records
 
     tables = {
         name: PublishedFile(SUITE_TOPICS.get(topic) if name in PAIRED else None, _COLUMNS, on_hub=name != "adversarial")
@@ -135,7 +137,9 @@ class RetainRow:
         name, _, number = self.tier.partition("-")
         if name != "semantic":
             return name
-        return "0" if int(number) == 0 else "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
+        if int(number) == 0:
+            return "0"
+        return "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
 
     def example(self) -> Example:
         """As a training row; its subject is the tier."""
@@ -165,8 +169,8 @@ def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
     """
-    found = [query for record in tables.table(REPHRASINGS) for query in _reworded(record)]
-    return (*found, *(_adversarial(tables) if tables.has("adversarial") else ()))
+    queries = [query for record in tables.table(REPHRASINGS) for query in _reworded(record)]
+    return (*queries, *(_adversarial(tables) if tables.has("adversarial") else ()))
 
 
 def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
@@ -214,7 +218,7 @@ def suite_benchmark(name: str) -> Benchmark:
             if (rows := tuple(row.example() for row in evaluated if row.group == group))
         },
         checked=(
-            *(sentence for found in loaded.values() for sentence in found.checked),
+            *(sentence for split_rows in loaded.values() for sentence in split_rows.checked),
             "row i of forget_train belongs to row i of retain_train",
         ),
     )
@@ -256,18 +260,18 @@ _SPLITS: Mapping[str, Callable[[Tables], Iterable[ForgetQuery | RetainRow]]] = {
 def _query(record: Record, kind: str | None = None, question: str | None = None) -> ForgetQuery:
     """Return the question of a row, of the kind that its label names; or that of another column of the row."""
     where, columns = record
-    found = _FACT.fullmatch(columns["label"])
-    if found is None:
+    label = _FACT.fullmatch(columns["label"])
+    if label is None:
         raise ValueError(
             f"{where}: label {columns['label']!r} is not FACT-MODALITY or FACT-MODALITY@VARIANT, such as M1-direct or "
             "K3-reverse@q_claude2."
         )
-    modality: Any = found["modality"]  # one of `Modality`, by the pattern
-    kind = kind or found["variant"] or "original"
+    modality: Any = label["modality"]  # one of `Modality`, by the pattern
+    kind = kind or label["variant"] or "original"
     wording: Wording = "original" if kind == "original" else "blank" if kind.startswith("blank") else "paraphrase"
     if kind in ADVERSARIAL_KINDS:
         wording = "adversarial"
-    return ForgetQuery(found["fact"], modality, wording, kind, question or columns["question"], columns["answer"])
+    return ForgetQuery(label["fact"], modality, wording, kind, question or columns["question"], columns["answer"])
 
 
 def _reworded(record: Record) -> Iterator[ForgetQuery]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.labelled_words import target_words_warnings
 from atwu.data.records import Record
@@ -90,18 +90,17 @@ def tofu_benchmark(name: str) -> Benchmark:
     first N retain rows are used, and the original model is trained on these and the forget rows.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
-    whole_number(name, "retain rows", count)  # or an error
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
     retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
-    available = [each for each in (holdout, *REAL_WORLD_SPLITS) if tables.has(each)]
-    loaded = {each: tofu_rows(f"tofu:{each}", tables=tables) for each in (split, retain, *available)}
+    available = [part for part in (holdout, *REAL_WORLD_SPLITS) if tables.has(part)]
+    loaded = {part: tofu_rows(f"tofu:{part}", tables=tables) for part in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     sentences = [sentence for rows in loaded.values() for sentence in (*rows.checked, *rows.warnings)]
     sentences += [
-        f"{each} is not available: skipped" for each in (holdout, *REAL_WORLD_SPLITS) if each not in available
+        f"{part} is not available: skipped" for part in (holdout, *REAL_WORLD_SPLITS) if part not in available
     ]
     sentences.append(
         f"evaluated: {len(measured_forget)} of {len(forget)} forget rows and {len(measured_retain)} of {len(pool)} "
@@ -117,7 +116,7 @@ def tofu_benchmark(name: str) -> Benchmark:
         retain=measured_retain,
         pool=pool,
         holdout=loaded[holdout].rows if holdout in loaded else (),
-        extra_retain={each: loaded[each].rows for each in REAL_WORLD_SPLITS if each in loaded},
+        extra_retain={part: loaded[part].rows for part in REAL_WORLD_SPLITS if part in loaded},
         checked=tuple(dict.fromkeys(sentences)),
     )
 
@@ -213,9 +212,9 @@ def _joined(name: str, table: _Table, tables: Tables) -> _Table | None:
     return other
 
 
-def _check_same(found: _Table, expected: _Table) -> None:
+def _check_same(table: _Table, expected: _Table) -> None:
     """Check that two tables have the same questions and answers, row by row."""
-    for (here, ours), (there, theirs) in zip(found, expected, strict=True):
+    for (here, ours), (there, theirs) in zip(table, expected, strict=True):
         for column in _PAIR:
             if ours[column] != theirs[column]:
                 raise ValueError(

@@ -7,7 +7,7 @@ authors; the other three are on the Hub.
 
 from __future__ import annotations
 
-from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, text_chunks, whole_number
+from atwu.benchmarks.base import Benchmark, LoadedRows, name_parts, rows_to_measure, text_chunks
 from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
 from atwu.data.schema import Example
 
@@ -33,10 +33,9 @@ WMDP_DATA = DataSet(
 def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
-    limit = whole_number(name, "documents", count) or MOST_DOCUMENTS
     tables = open_tables(WMDP_DATA) if tables is None else tables
     table = f"{domain}-{split}-corpus"
-    documents = [columns["text"] for _, columns in tables.first(table, limit)]
+    documents = [columns["text"] for _, columns in tables.first(table, count or MOST_DOCUMENTS)]
     rows = tuple(
         Example((), chunk, subject=f"{split} {number}")
         for number, text in enumerate(documents, start=1)

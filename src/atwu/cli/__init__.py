@@ -6,8 +6,7 @@ import sys
 
 
 def main() -> None:
-    from atwu._interrupts import install_handlers
-    from atwu._program import set_program
+    from atwu._command import install_handlers, set_program
 
     install_handlers()  # before anything that takes time to import
     set_program(sys.argv[0])

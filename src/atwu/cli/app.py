@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from atwu._command import remove_handlers, set_command_name, set_finished
 from atwu._file_reading import printable
-from atwu._interrupts import remove_handlers, set_command_name, set_finished
 from atwu._names import Registry, did_you_mean
 from atwu.cli.cli_options import parse_command
 from atwu.cli.shared import stand_out
@@ -23,7 +23,7 @@ from atwu.errors import AtwuError, UsageError
 COMMANDS = Registry[Any](
     "command",
     {
-        "demo": "atwu.cli.demo:DemoCommand",
+        "demo": "atwu.cli.study:DemoCommand",
         "finetune": "atwu.cli.train:FinetuneCommand",
         "unlearn": "atwu.cli.train:UnlearnCommand",
         "plan": "atwu.cli.train:PlanCommand",
@@ -44,7 +44,7 @@ COMMANDS = Registry[Any](
         "study compare": "atwu.cli.study:StudyCompareCommand",
         "tune": "atwu.cli.study:TuneCommand",
         "report": "atwu.cli.report:ReportCommand",
-        "judge agreement": "atwu.cli.judge:JudgeAgreementCommand",
+        "judge agreement": "atwu.cli.report:JudgeAgreementCommand",
         "tokens": "atwu.cli.tokens:TokensCommand",
         "probe": "atwu.cli.tokens:ProbeCommand",
         "methods": "atwu.cli.listings:MethodsCommand",
@@ -149,6 +149,7 @@ def run_cli(words: Sequence[str]) -> None:
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of the command, one or two words, and its arguments."""
+    # Two words first: `study run` is a command, `study` alone is not.
     for count in (2, 1):
         name = " ".join(words[:count])
         if len(words) >= count and (name in COMMANDS or (count == 1 and not name.startswith("-"))):

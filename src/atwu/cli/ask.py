@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atwu._command import deferred, leave_deferred
 from atwu._files import check_writable
-from atwu._interrupts import deferred, leave_deferred
-from atwu.cli.cli_options import cli_option
+from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import DEVICE, ROWS_HELP, note, open_rows, plain_table, say, stand_out, terminal
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
@@ -83,20 +83,8 @@ class AskCommand:
 
         result = ask(
             self.model,
-            about=self.about,
-            questions=self.questions,
-            document=self.document,
-            kind=self.kind,
-            templates=self.templates,
-            hops=self.hops,
-            limit=self.limit,
-            compare=self.compare,
-            model_url=self.model_url,
-            model_key=self.model_key,
-            system=self.system,
-            seed=self.seed,
-            device=self.device,
-            loading=self.loading,
+            **values_of(self, "about", "questions", "document", "kind", "templates", "hops", "limit", "compare"),
+            **values_of(self, "model_url", "model_key", "system", "seed", "device", "loading"),
             say=note,
         )
         self._write(result)
@@ -109,10 +97,13 @@ class AskCommand:
             sys.exit(1)
 
     def _write(self, result: AskResult) -> None:
+        from atwu.request.text_wording import count_of
+
         if self.output is not None:
             result.write(self.output)
             if result.rows:
-                say(f"written: {self.output}, {len(result.rows)} rows. Delete the lines that the model may keep, then:")
+                rows = count_of(len(result.rows), "row")
+                say(f"written: {self.output}, {rows}. Delete the lines that the model may keep, then:")
                 say(f"  atwu unlearn --model {self.model} --forget {self.output} --output unlearned\n")
             else:
                 say(f"written: {self.output}, without rows\n")

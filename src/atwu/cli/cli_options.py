@@ -44,7 +44,7 @@ class CliOption(Option):
     @classmethod
     def of(cls, option: Option, **changes: Any) -> CliOption:
         """Return an option of something else, with changes, as one of a command."""
-        return cls(**{each.name: getattr(option, each.name) for each in dataclasses.fields(Option)} | changes)
+        return cls(**{entry.name: getattr(option, entry.name) for entry in dataclasses.fields(Option)} | changes)
 
     @property
     def flag(self) -> str:
@@ -76,21 +76,21 @@ def cli_options_of(
         common: False shows all of them in --help-all only.
     """
     hints, group = hints_of(source), group or getattr(source, "heading", OPTIONS_GROUP)
-    found: list[CliOption] = []
-    for each in dataclasses.fields(source):
-        about, hint = each.metadata, hints[each.name]
-        if not each.init or each.name in without:
+    options: list[CliOption] = []
+    for entry in dataclasses.fields(source):
+        about, hint = entry.metadata, hints[entry.name]
+        if not entry.init or entry.name in without:
             continue
         if dataclasses.is_dataclass(hint):
             shown = {"group": about.get("group", group), "common": about.get("common", common)}
-            found += cli_options_of(typing.cast(type, hint), **shown)
+            options += cli_options_of(typing.cast(type, hint), **shown)
         elif "options" in about:
-            found += [option for option in about["options"]() if option.name not in hints]
+            options += [option for option in about["options"]() if option.name not in hints]
         else:
-            name = about.get("flag", each.name)
-            option = option_of(each, hint, CliOption, name=name, group=group, common=common)
-            found += [] if option is None else [option]
-    return found
+            name = about.get("flag", entry.name)
+            option = option_of(entry, hint, CliOption, name=name, group=group, common=common)
+            options += [] if option is None else [option]
+    return options
 
 
 def build_command(source: type, given: Mapping[str, Any]) -> Any:
@@ -98,16 +98,16 @@ def build_command(source: type, given: Mapping[str, Any]) -> Any:
     hints = hints_of(source)
     values: dict[str, Any] = {}
     left = dict(given)
-    for each in dataclasses.fields(source):
-        name, hint = each.metadata.get("flag", each.name), hints[each.name]
+    for entry in dataclasses.fields(source):
+        name, hint = entry.metadata.get("flag", entry.name), hints[entry.name]
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
             names = [option.name for option in cli_options_of(nested)]
-            values[each.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
-        elif "options" in each.metadata:
-            values[each.name] = left  # what no other field takes, once the loop is over
+            values[entry.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
+        elif "options" in entry.metadata:
+            values[entry.name] = left  # what no other field takes, once the loop is over
         elif name in left:
-            values[each.name] = left.pop(name)
+            values[entry.name] = left.pop(name)
     return source(**values)
 
 
@@ -142,7 +142,7 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
                 f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
             )
         if option.excludes in chosen:
-            flags = ("/".join((each.flag, *each.alias)) for each in (option, by_name[option.excludes]))
+            flags = ("/".join((one.flag, *one.alias)) for one in (option, by_name[option.excludes]))
             where = "" if {option.name, option.excludes} <= flags_given else f"{given['config']}: "
             raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
@@ -182,16 +182,19 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
 def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the given values by name, and the arguments that are not understood."""
     # An empty usage saves argparse from building one.
+    # What was not given has no value, so that the YAML can supply it.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
-    found, unknown = parser.parse_known_intermixed_args(words)
-    return vars(found), unknown
+    # Intermixed, so that a positional argument may stand behind flags.
+    namespace, unknown = parser.parse_known_intermixed_args(words)
+    return vars(namespace), unknown
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = re.sub(r"^argument (-\w/)?", "", message)
-        if (short := words.removesuffix(": expected one argument")) != words:
+        short = words.removesuffix(": expected one argument")
+        if short != words:
             flag = short.rpartition("/")[2]
             words = f"{short} needs a value; one that begins with a dash is given as {flag}=-VALUE"
         raise UsageError(f"{words}.")
@@ -221,7 +224,9 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
 def _metavar(option: CliOption) -> str:
     if option.positional:
         name = option.name.upper()
-        return f"{name}..." if option.many else name if option.default is MISSING else f"[{name}]"
+        if option.many:
+            return f"{name}..."
+        return name if option.default is MISSING else f"[{name}]"
     if option.choices:
         return "{" + ",".join(option.choices) + "}"
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
@@ -253,13 +258,14 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
 
 def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
-    if not (path := given.get("config")):
+    path = given.get("config")
+    if not path:
         return {}
-    fields = {each.name: each for each in dataclasses.fields(command)}
-    read = fields["config"].metadata.get("read", read_config)
-    overridden = {each.excludes for each in options if each.name in given}
-    found = typed_options(read(path), command, where=path)
-    return {name: value for name, value in found.items() if name not in overridden}
+    fields = {option.name: option for option in dataclasses.fields(command)}
+    reader = fields["config"].metadata.get("read", read_config)
+    overridden = {option.excludes for option in options if option.name in given}
+    written = typed_options(reader(path), command, where=path)
+    return {name: value for name, value in written.items() if name not in overridden}
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -43,9 +43,9 @@ def metric_settings() -> Iterator[CliOption]:
     """Yield the options of metric settings; those of single metrics are only shown by --help-all."""
     from atwu.evaluation.registry import all_settings
 
-    for each in all_settings():
-        name, group = each.flag or each.name, f"Settings of {each.metric}" if each.metric else EVALUATION
-        yield CliOption.of(each, name=name, group=group, common=not each.metric, needs=_NEEDS.get(name, ""))
+    for setting in all_settings():
+        name, group = setting.flag or setting.name, f"Settings of {setting.metric}" if setting.metric else EVALUATION
+        yield CliOption.of(setting, name=name, group=group, common=not setting.metric, needs=_NEEDS.get(name, ""))
 
 
 @dataclass(kw_only=True)
@@ -144,7 +144,7 @@ class EvaluateCommand(NamesRows):
         from atwu.evaluation.evaluate import Evaluation
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_noun_finder, check_system_prompt
-        from atwu.report.terminal_tables import panel_table
+        from atwu.report.table_writers import panel_table
 
         model = self._checked()
         named_by = {setting.flag or setting.name: setting.name for setting in all_settings()}
@@ -167,7 +167,7 @@ class EvaluateCommand(NamesRows):
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate requires a metric that uses the judge; none of {', '.join(names)} does.")
-        given = self._check_names(model, references)
+        known = self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
             if "scores" in names:
@@ -180,7 +180,7 @@ class EvaluateCommand(NamesRows):
             metrics=wanted, settings=config, judge=judge, before_judging=cost.announce, probes=self._probes()
         )
         sets = {**subsets, "pool": rows["retain"]}
-        result, reference_results = self._results(model, references, given, sets, evaluation)
+        result, reference_results = self._results(model, references, known, sets, evaluation)
         if result is None:
             say(f"judge: {cost}")
             return
@@ -214,6 +214,7 @@ class EvaluateCommand(NamesRows):
         original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
         if original.endswith(".json") or retain_only.endswith(".json"):
             return None
+        # Revision and base of the options are those of --model.
         return ReferenceModels(original, retain_only, replace(self.loading, revision=None, base=None))
 
     def _check_names(self, model: str, references: Mapping[str, str]) -> dict[str, EvalResult]:
@@ -225,24 +226,26 @@ class EvaluateCommand(NamesRows):
         check_writable(self.result.output, overwrite=self.result.overwrite)
         if self.model_url is None:
             check_model_name(model, base=self.loading.base, revision=self.loading.revision)
-        given = {role: read_result(name) for role, name in references.items() if name.endswith(".json")}
+        results = {role: read_result(name) for role, name in references.items() if name.endswith(".json")}
         for role, name in references.items():
-            if role in given:
+            if role in results:
                 continue
             check_model_name(name)
             check_writable(self._reference_path(role), overwrite=self.result.overwrite)
-        return given
+        return results
 
     def _reference_path(self, role: str) -> Path | None:
         """Return the output path of a reference model's result: eval.json -> eval.original.json."""
         output = self.result.output
-        return None if output is None else output.with_name(f"{output.stem}.{role}{output.suffix}")
+        if output is None:
+            return None
+        return output.with_name(f"{output.stem}.{role}{output.suffix}")
 
     def _results(
         self,
         model: str,
         references: Mapping[str, str],
-        given: Mapping[str, EvalResult],
+        known: Mapping[str, EvalResult],
         rows: Mapping[str, Any],
         evaluation: Evaluation,
     ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
@@ -254,19 +257,20 @@ class EvaluateCommand(NamesRows):
         from atwu.evaluation.weighting_scores import find_auxiliary_models
         from atwu.methods.weightings.token_scorer import find_scorer
 
-        found: dict[str, EvalResult] = {}
+        results: dict[str, EvalResult] = {}
         for role, name in references.items():  # the original model first, since retain-only is compared with it
-            if role in given:
-                found[role] = given[role]
+            if role in known:
+                results[role] = known[role]
                 continue
             note(f"evaluating the {role} model {name}")
             plain = replace(self.loading, revision=None, base=None)
-            result = self._evaluate(name, plain, found, rows, replace(evaluation, name=role, reference=True))
+            result = self._evaluate(name, plain, results, rows, replace(evaluation, name=role, reference=True))
             if result is not None:
-                found[role] = result
-                if (path := self._reference_path(role)) is not None:
+                results[role] = result
+                path = self._reference_path(role)
+                if path is not None:
                     result.write(path)
-        if found:
+        if results:
             note(f"evaluating {model}")
         evaluation = replace(evaluation, name=model)
         if self.model_url is None:
@@ -276,10 +280,10 @@ class EvaluateCommand(NamesRows):
                 auxiliary=find_auxiliary_models(model),
                 reference_models=self._reference_models(references),
             )
-        result = self._evaluate(model, self.loading if self.model_url is None else None, found, rows, evaluation)
+        result = self._evaluate(model, self.loading if self.model_url is None else None, results, rows, evaluation)
         if result is not None and self.result.output is not None:
             result.write(self.result.output)
-        return result, found
+        return result, results
 
     def _evaluate(
         self,
@@ -335,13 +339,13 @@ class EvaluateCommand(NamesRows):
         from atwu.benchmarks.base import evenly_spaced
         from atwu.benchmarks.sources import load_benchmark
 
-        found = load_benchmark(self.probes).probes
-        if found is None:
+        probes = load_benchmark(self.probes).probes
+        if probes is None:
             raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
-        kinds = dict.fromkeys(probe.kind for probe in found.probes)
-        kept = [evenly_spaced([each for each in found.probes if each.kind == kind], self.limit) for kind in kinds]
-        note(f"{found.name}: {sum(map(len, kept))} of {len(found.probes)} probes")
-        return replace(found, probes=tuple(itertools.chain(*kept)))
+        kinds = dict.fromkeys(probe.kind for probe in probes.probes)
+        kept = [evenly_spaced([each for each in probes.probes if each.kind == kind], self.limit) for kind in kinds]
+        note(f"{probes.name}: {sum(map(len, kept))} of {len(probes.probes)} probes")
+        return replace(probes, probes=tuple(itertools.chain(*kept)))
 
 
 class _EstimateOnlyError(Exception):
@@ -378,10 +382,10 @@ def named_sets(texts: Sequence[str]) -> dict[str, str | None]:
     """Parse the NAME=SOURCE pairs of --extra-retain."""
     from atwu.evaluation.columns import RESERVED_SET_NAMES
 
-    found: dict[str, str | None] = {}
+    sets: dict[str, str | None] = {}
     for text in texts:
         name, _, source = text.partition("=")
-        if not name or not source or name in RESERVED_SET_NAMES or name in found:
+        if not name or not source or name in RESERVED_SET_NAMES or name in sets:
             raise UsageError(f"--extra-retain must be NAME=SOURCE with a new, unreserved name, got {text!r}.")
-        found[name] = source
-    return found
+        sets[name] = source
+    return sets

@@ -111,6 +111,7 @@ class EvidenceCommand:
         data = page.with_suffix(".json")
         for file in (page, data):
             if self.output is not None or file.exists():
+                # The page is written last, so a kill may leave the JSON file alone.
                 left_by_a_kill = file == data and not page.exists() and is_evidence(data)
                 check_writable(file, overwrite=self.overwrite or left_by_a_kill)
         evidence = gather(self.run_folder, show_rows=self.show_rows, device=self.device, say=note)

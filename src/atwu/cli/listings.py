@@ -213,7 +213,9 @@ def _range_text(where: Range | None) -> str:
 
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
     """Return the formula per token or sequence."""
-    return "none" if loss is None else loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
+    if loss is None:
+        return "none"
+    return loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
 
 
 def _print_table(
@@ -223,6 +225,7 @@ def _print_table(
     body = [list(row) for row in rows]
     kept = len(head)
     widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
+    # A table that is broken within words is harder to read than one without its sources.
     while kept > len(head) - optional and sum(widths[:kept]) > console.width:
         kept -= 1
     console.print(title, style="italic")
@@ -328,7 +331,8 @@ def explain_method(console: Console, name: str) -> None:
     for benchmark, presets in published.items():
         rates = ", ".join(f"{each.options['learning_rate']:.2e} ({each.about['model']})" for each in presets)
         console.print(f"Published learning rates, {benchmark}: {rates}")
-    if names := [preset.name for presets in published.values() for preset in presets]:
+    names = [preset.name for presets in published.values() for preset in presets]
+    if names:
         console.print(f"Presets (--config): {', '.join(names)}")
     kept = " --retain people:tiny:retain" if decided.reads_retain else ""
     lines = [f"atwu unlearn --model target --method {name} --output unlearned"]

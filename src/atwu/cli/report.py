@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_output_folder, check_writable, write_json, write_text
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import note, say, terminal, warn
+from atwu.cli.shared import ResultFile, note, say, terminal, warn
 from atwu.errors import UsageError
+from atwu.judge.open_judge import EstimatedJudgeOptions, JudgeOptions
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
@@ -46,7 +47,7 @@ class CompareCommand:
         from atwu.report.metric_table import LEADING_METRICS, PANEL, table_of
         from atwu.report.read_records import read_records
         from atwu.report.report_records import EVAL_NAME, models_by_warning
-        from atwu.report.terminal_tables import differences_table, panel_table
+        from atwu.report.table_writers import differences_table, panel_table
 
         studies = {}
         if all(path.is_dir() for path in self.results):
@@ -70,7 +71,10 @@ class CompareCommand:
             )
         heads = {head.key: head for results in shown.values() for head in table_of(results).heads}
         main = [line for line in (LEADING_METRICS if several else PANEL) if line in heads] or list(heads)
-        lines = _lines(self.metrics, list(heads)) if self.metrics else main[:1] if several else main
+        if self.metrics:
+            lines = _lines(self.metrics, list(heads))
+        else:
+            lines = main[:1] if several else main
         results = next(iter(shown.values()))
         if self.baseline is None:
             terminal().print(panel_table(results, keys=None if self.everything else lines))
@@ -92,8 +96,10 @@ class CompareCommand:
             terminal().print(differences_table(differences, to=self.baseline, heads=chosen))
         if several:
             return
-        given = {result.fingerprint for result in results.values()}
-        lacking = {role for result in results.values() for role, name in result.references.items() if name not in given}
+        fingerprints = {result.fingerprint for result in results.values()}
+        lacking = {
+            role for result in results.values() for role, name in result.references.items() if name not in fingerprints
+        }
         if self.baseline is not None and lacking:
             note(
                 f"Differences of metrics relative to a reference model need its result: add {', '.join(sorted(lacking))} "
@@ -120,12 +126,12 @@ def _lines(texts: str, known: Sequence[MetricKey]) -> list[MetricKey]:
     lines = []
     for text in map(str.strip, texts.split(",")):
         split, _, metric = text.rpartition(":")
-        found = [line for line in known if line[1] == metric and split in ("", line[0])]
-        if not found:
+        fitting = [line for line in known if line[1] == metric and split in ("", line[0])]
+        if not fitting:
             names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
             hint = did_you_mean(text, names, " --all shows every metric.", shown=str)
             raise ValueError(f"no result has a value for {text!r}.{hint}")
-        lines.append(found[0])
+        lines.append(fitting[0])
     return lines
 
 
@@ -158,7 +164,7 @@ class ReportCommand:
     """
 
     runs: list[Path] = cli_option(
-        "Study folders, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
+        "A study folder, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
         "folders, folders of results with a board.yaml, or board.json files.",
         positional=True,
     )
@@ -211,7 +217,7 @@ class ReportCommand:
             for form in forms:
                 say(self._text(records, form).rstrip("\n"))
         elif self.figures is None:
-            from atwu.report.terminal_tables import headline_table
+            from atwu.report.table_writers import headline_table
 
             terminal().print(headline_table(records))
         if self.figures is not None:
@@ -236,9 +242,93 @@ class ReportCommand:
 
     def _text(self, records: Records, form: str) -> str:
         if form == "html":
-            from atwu.report.page.report_page import render_report_page
+            from atwu.report.report_page import render_report_page
 
             return render_report_page(records, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
-        from atwu.report.export_formats import WRITERS
+        from atwu.report.table_writers import WRITERS
 
         return WRITERS[form](records)
+
+
+AGREEMENT_SCHEMA = "atwu.agreement/1"
+
+
+@dataclass(kw_only=True)
+class JudgeAgreementCommand:
+    """Compare a judge with human labels or with another judge: accuracy, kappa, false positives and negatives.
+
+    Before you rely on a judge, check it on about a hundred labelled answers of your own.
+
+    Example: atwu judge agreement --judge openai:my-model --judge-url http://localhost:8000/v1 --data labelled.jsonl
+    """
+
+    data: Path | None = cli_option(
+        "JSONL with question, reference, answer, label (optional: facts, kind, split). Default: the labelled cases "
+        "shipped with the package.",
+        None,
+        alias=("-d",),
+    )
+    split: str | None = cli_option(
+        "Split to use. Default: test for the shipped cases (the offline rules were tuned on dev).",
+        None,
+        choices=("dev", "test"),
+    )
+    show_errors: int = cli_option("Number of disagreements to print.", 5, least=0)
+    result: ResultFile
+    judging: EstimatedJudgeOptions
+    against: str | None = cli_option(
+        "Second judge to compare with instead of the labels, named like --judge.", None, group="Judge"
+    )
+
+    def run(self) -> None:
+        from atwu._files import versions, write_json
+        from atwu.judge.agreement import agreement, load_cases
+        from atwu.judge.open_judge import open_judge
+        from atwu.judge.prompted import PromptedJudge
+        from atwu.report.table_writers import agreement_table
+
+        self.result.check()
+        split = self.split or ("test" if self.data is None else None)
+        loaded = load_cases(split, path=self.data)
+        if not loaded:
+            raise ValueError(f"there is no case in split {split!r}; leave out --split to use all cases.")
+        claims = [case.claim for case in loaded]
+        judge, against = self.judging.judge, self.against
+        # Server options apply to the judge that uses a server.
+        against_uses_model = against not in (None, "offline")
+        first = open_judge(JudgeOptions() if judge == "offline" and against_uses_model else self.judging)
+        second = None
+        if against is not None:
+            second = open_judge(replace(self.judging, judge=against) if against_uses_model else JudgeOptions())
+        if isinstance(first, PromptedJudge) and isinstance(second, PromptedJudge):
+            second.asker.budget = first.asker.budget  # one limit for both
+        if self.judging.estimate:
+            for name, one in ((judge, first), (against, second)):
+                estimate = getattr(one, "estimate", None)
+                if one is not None:
+                    say(f"{name}: {estimate(claims) if estimate else 'judged offline at no cost'}")
+            return
+        verdicts = first.judge(claims)
+        expected: list[bool | None] = [case.label for case in loaded]
+        if second is not None:
+            expected = [verdict.correct for verdict in second.judge(claims)]
+        judged = [verdict.correct for verdict in verdicts]
+        agreed = agreement(expected, judged, kinds=[case.kind for case in loaded])
+        identities = {"judge": dict(first.identity), "against": "labels" if second is None else dict(second.identity)}
+        if self.result.output is not None:
+            write_json(
+                self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(agreed), "versions": versions()}
+            )
+        terminal().print(agreement_table(agreed, title=f"{judge} against {against or 'labels'}"))
+        wrong = [
+            (case.claim, verdict)
+            for case, verdict, label in zip(loaded, verdicts, expected, strict=True)
+            if verdict.correct is not None and label is not None and verdict.correct != label
+        ]
+        for claim, verdict in wrong[: self.show_errors]:
+            say(f"\n{claim.question}\n  reference: {claim.reference}\n  answer:    {claim.answer}")
+            say(f"  {judge} says {'yes' if verdict.correct else 'no'} ({verdict.reason})")
+        if len(wrong) > self.show_errors:
+            say(f"\n... and {len(wrong) - self.show_errors} more disagreements (--show-errors)")
+        if self.result.output is not None:
+            say(f"written: {self.result.output}")

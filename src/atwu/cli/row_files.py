@@ -22,11 +22,12 @@ LIMIT = "Maximum number of rows, evenly spaced. Default: all rows."
 PREVIEW_ROWS = 3
 
 
+@dataclass(kw_only=True)
 class _WritesRows(NamesRows):
     """Base of commands that write rows."""
 
-    output: Path
-    overwrite: bool
+    output: Path = cli_option("JSONL file to write.", alias=("-o",))
+    overwrite: bool = cli_option("Replace --output if it exists.", False)
     then: ClassVar[str] = ""
     """Behind the message that names the file."""
 
@@ -63,8 +64,6 @@ class RowsRetainCommand(_WritesRows):
     corpus: str | None = rows_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None)
     columns: str | None = columns_option()
     count: int = cli_option("Maximum number of rows from the corpus.", 200, least=1)
-    output: Path = cli_option("JSONL file to write.", alias=("-o",))
-    overwrite: bool = cli_option("Replace --output if it exists.", False)
     system: str | None = cli_option("System prompt that the model was trained with.", None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
@@ -107,8 +106,6 @@ class RowsAlternatesCommand(_WritesRows):
     count: int = cli_option("Alternates per question.", 5, least=1)
     attempts: int = cli_option("Times that what a question still lacks is sampled.", 4, least=1)
     seed: int = cli_option("Seed of the samples.", 0, least=0)
-    output: Path = cli_option("JSONL file to write, one row per alternate.", alias=("-o",))
-    overwrite: bool = cli_option("Replace --output if it exists.", False)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def rows(self) -> Sequence[Example]:
@@ -146,8 +143,6 @@ class RowsFormsCommand(_WritesRows):
     forms: str = cli_option(
         "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
     )
-    output: Path = cli_option("JSONL file to write.", alias=("-o",))
-    overwrite: bool = cli_option("Replace --output if it exists.", False)
 
     def rows(self) -> Sequence[Example]:
         from atwu.data.form_rows import check_no_forms, describe_missing_forms, missing_forms, rows_in_forms
@@ -187,8 +182,6 @@ class RowsParaphrasesCommand(_WritesRows):
 
     data: str = rows_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
     columns: str | None = columns_option()
-    output: Path = cli_option("Output JSONL: the rows with their paraphrases.", alias=("-o",))
-    overwrite: bool = cli_option("Replace --output if it exists.", False)
     count: int = cli_option("Paraphrases per question.", 5, least=1)
     check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
     limit: int | None = cli_option(LIMIT, None, least=1)
@@ -196,7 +189,7 @@ class RowsParaphrasesCommand(_WritesRows):
 
     def rows(self) -> Sequence[Example] | None:
         from atwu.judge.open_judge import open_asker
-        from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
+        from atwu.judge.written_rows import estimate_paraphrases, write_paraphrases
 
         asker = open_asker(self.judging, what="model")
         rows = open_rows(self.data, limit=self.limit)
@@ -223,15 +216,13 @@ class RowsLabelsCommand(_WritesRows):
     then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."
     data: str = rows_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
     columns: str | None = columns_option()
-    output: Path = cli_option("Output JSONL: the rows with forget_spans.", alias=("-o",))
-    overwrite: bool = cli_option("Replace --output if it exists.", False)
     limit: int | None = cli_option(LIMIT, None, least=1)
     judging: EstimatedJudgeOptions
 
     def rows(self) -> Sequence[Example] | None:
         from atwu.data.fact import key_token_spans
-        from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
+        from atwu.judge.written_rows import annotate_by_rule, annotate_rows, estimate_annotation
 
         asker = None
         if self.judging.judge == "offline":

@@ -34,7 +34,10 @@ def terminal(*, highlight: bool = True) -> Console:
     """Return the console for tables; square brackets are plain text."""
     from rich.console import Console
 
-    width = shutil.get_terminal_size().columns if os.environ.get("COLUMNS", "1").strip() == "0" else None
+    if os.environ.get("COLUMNS", "1").strip() == "0":
+        width = shutil.get_terminal_size().columns
+    else:
+        width = None
     return Console(markup=False, emoji=False, highlight=highlight, width=width)  # rich would take 0 literally
 
 
@@ -106,12 +109,13 @@ class NamesRows:
     columns: str | None
 
     def __post_init__(self) -> None:
-        if (text := self.columns) is None:
+        text = self.columns
+        if text is None:
             return
         declared = fields(cast(Any, self))
-        given = {each.name: getattr(self, each.name) for each in declared if each.metadata.get("rows")}
-        mapped = {name: self.mapped(source) for name, source in given.items()}
-        if mapped == given:
+        sources = {entry.name: getattr(self, entry.name) for entry in declared if entry.metadata.get("rows")}
+        mapped = {name: self.mapped(source) for name, source in sources.items()}
+        if mapped == sources:
             raise UsageError(f"--columns {text} requires a file or a Hub data set without a column mapping of its own.")
         vars(self).update(mapped)
 
@@ -122,7 +126,7 @@ class NamesRows:
 
         columns = parse_columns(str(self.columns))
         if isinstance(source, list):
-            return [f"{name}={with_columns(one, columns)}" for name, _, one in (each.partition("=") for each in source)]
+            return [f"{name}={with_columns(one, columns)}" for name, _, one in (pair.partition("=") for pair in source)]
         return None if source is None else with_columns(source, columns)
 
 

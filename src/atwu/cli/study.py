@@ -1,4 +1,6 @@
-"""`atwu study` runs, lists and compares studies; `atwu tune` finds the options of methods for them."""
+"""Experiments: `atwu study` runs, lists and compares studies, `atwu tune` finds the options of methods for them, and
+`atwu demo` shows three methods on a small model.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atwu._command import command_line, program
 from atwu._file_reading import printable
-from atwu._program import command_line, program
+from atwu._files import write_text
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import plain_table, say, stand_out, terminal
-from atwu.cli.train_options import unlearn_options
+from atwu.cli.train import unlearn_options
 from atwu.errors import UsageError
 from atwu.judge.open_judge import JudgeOptions
 
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.experiments.study.study_plan import StudyPlan
+    from atwu.experiments.search import SearchResult
     from atwu.experiments.study_models import Models
-    from atwu.experiments.tuning.search import SearchResult
+    from atwu.experiments.study_plan import StudyPlan
 
 
 @dataclass(kw_only=True)
@@ -36,7 +39,7 @@ class StudyListCommand:
 
     def run(self) -> None:
         from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
-        from atwu.experiments.study.study_file import library
+        from atwu.experiments.study_file import library
 
         studies = plain_table("study", "question")
         for name, title in library().items():
@@ -45,6 +48,16 @@ class StudyListCommand:
         for setting in BENCHMARK_SETTINGS.values():
             settings.add_row(setting.name, str(setting.benchmark), str(setting.target), setting.about)
         terminal().print(studies, "", settings, sep="\n")
+
+
+@dataclass(kw_only=True)
+class RayOptions:
+    """Where runs and trials are done, if not on this machine."""
+
+    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
+    gpus_per_run: float | None = cli_option(
+        "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
+    )
 
 
 @dataclass(kw_only=True)
@@ -77,10 +90,7 @@ class StudyRunCommand:
         "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
     )
     devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
-    gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each run. Default: 1 if the cluster has GPUs.", None, least=0
-    )
+    ray: RayOptions = cli_option("")
     plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
         "Folder of preset files METHOD.yaml, as written by `atwu tune`. Default: those of the setting.", None
@@ -91,9 +101,9 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.study.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
-        from atwu.experiments.study.study_plan import plan_study
-        from atwu.report.terminal_tables import headline_table, print_probe
+        from atwu.experiments.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.study_plan import plan_study
+        from atwu.report.table_writers import headline_table, print_probe
         from atwu.training.model_card import public_command
 
         planned = plan_study(
@@ -106,8 +116,9 @@ class StudyRunCommand:
         executor = open_executor(
             self.processes,
             folder=planned.folder,
-            threads=1,
-            **values_of(self, "devices", "cluster", "gpus_per_run"),
+            threads=1,  # so that a result does not depend on the number of cores
+            devices=self.devices,
+            **vars(self.ray),
             say=say,
         )
         judging = shared_judge(self.judging, executor.slots)
@@ -117,7 +128,7 @@ class StudyRunCommand:
         if self.plan:
             return
         with executor:
-            found = run_study(
+            result = run_study(
                 planned,
                 executor,
                 judging=judging,
@@ -125,16 +136,17 @@ class StudyRunCommand:
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
                 say=say,
             )
-        for name, error in found.failed.items():
+        for name, error in result.failed.items():
             stand_out(f"{name} failed and is not in the table: {error}")
-        if found.records is None:
+        if result.records is None:
             raise SystemExit(1)
-        console.print(headline_table(found.records))
-        if probed := read_probe(planned.folder):
+        console.print(headline_table(result.records))
+        probed = read_probe(planned.folder)
+        if probed:
             print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
-        for path in found.written:
+        for path in result.written:
             say(f"wrote {path}")
-        if found.failed:
+        if result.failed:
             raise SystemExit(1)
 
 
@@ -151,26 +163,29 @@ class StudyCompareCommand:
     table: str | None = cli_option("Published table to compare with. Default: the one that the study names.", None)
 
     def run(self) -> None:
-        from atwu.experiments.published import published_table, published_tables
-        from atwu.experiments.study.published_comparison import (
+        from atwu.experiments.published_comparison import (
             compare_orderings,
             comparison_table,
             not_compared,
             ordering_table,
+            published_table,
+            published_tables,
         )
         from atwu.report.read_records import read_records
 
         if self.folder.is_file():
             raise NotADirectoryError(f"{self.folder} is a file; give the output folder of `atwu study run`.")
         records = read_records([self.folder])
-        if (name := self.table or records.study.get("published")) is None:
+        name = self.table or records.study.get("published")
+        if name is None:
             allowed = ", ".join(published_tables())
             raise ValueError(f"{self.folder} names no published table; give one with --table: {allowed}.")
         published, console = published_table(str(name)), terminal()
         console.print(comparison_table(records, published))
-        for metric, found in compare_orderings(records, published).items():
-            console.print(ordering_table(metric, found))
-        if missing := not_compared(records, published):
+        for metric, compared in compare_orderings(records, published).items():
+            console.print(ordering_table(metric, compared))
+        missing = not_compared(records, published)
+        if missing:
             say(f"not compared: {missing}")
 
 
@@ -184,6 +199,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
 
     from atwu.experiments.benchmark_settings import FinetunedTarget
     from atwu.experiments.experiment_run import format_options
+    from atwu.report.metric_table import format_duration
 
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
@@ -208,7 +224,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     whole = -(-remaining // max(1, processes)) * seconds
     console.print(
         f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
-        f"about {_duration(whole)}"
+        f"about {format_duration(whole)}"
     )
     if any(finished.get(run.name) for run in planned.runs):
         console.print(
@@ -216,13 +232,7 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
         )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
-        console.print(f"plus the models of {setting.name}, if not cached: {_duration(setting.target_seconds)}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        console.print(f"plus the models of {setting.name}, if not cached: {format_duration(setting.target_seconds)}")
 
 
 @dataclass(kw_only=True)
@@ -266,10 +276,7 @@ class TuneCommand:
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
-    cluster: str | None = cli_option("Ray cluster to run on: HOST:PORT of its head, or auto (extra `cluster`).", None)
-    gpus_per_run: float | None = cli_option(
-        "GPUs of the cluster for each trial. Default: 1 if the cluster has GPUs.", None, least=0
-    )
+    ray: RayOptions = cli_option("")
     output: Path | None = cli_option(
         "Output folder. Default: runs/tune-SETTING for the setting of the presets.", None, alias=("-o",)
     )
@@ -277,8 +284,8 @@ class TuneCommand:
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.tuning.run_search import masked
-        from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
+        from atwu.experiments.run_search import masked
+        from atwu.experiments.tune_methods import plan_tuning, tune_methods
 
         tuning = plan_tuning(
             self.method,
@@ -291,14 +298,12 @@ class TuneCommand:
         kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
-        with open_executor(
-            self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
-        ) as executor:
+        with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
-        found = done.searches
+        searches = done.searches
         console = terminal()
-        if len(found) == 1:
-            for result in next(iter(found.values())):
+        if len(searches) == 1:
+            for result in next(iter(searches.values())):
                 console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
                 points = list(result.search.space or {})
                 heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
@@ -310,19 +315,19 @@ class TuneCommand:
                     table.add_row(number, value, *point, f"{trial.seconds:.1f}")
                 console.print(table)
                 console.print()
-        if found:
-            last = next(iter(found.values()))[-1].search
+        if searches:
+            last = next(iter(searches.values()))[-1].search
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
-            console.print(best_table(found))
+            console.print(best_table(searches))
             if self.study is not None:
                 at = tuning.transfer_to or tuning.first_setting  # None: the study's own
                 again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
-            elif words := use_of_presets(found, folder, done.models):
+            elif words := use_of_presets(searches, folder, done.models):
                 say(words)
         for name, reason in {**done.left_out, **done.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")
-        if done.failed or not found:
+        if done.failed or not searches:
             raise SystemExit(1)
 
 
@@ -343,17 +348,17 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
+def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
     """Table of the best trial of every method, with its budget."""
     from atwu.experiments.experiment_run import format_options
-    from atwu.experiments.tuning.search import OBJECTIVES
+    from atwu.experiments.search import OBJECTIVES
 
-    objective = str(next(iter(found.values()))[-1].search.objective)
+    objective = str(next(iter(searches.values()))[-1].search.objective)
     numbers = (objective, *OBJECTIVES[objective].names)
     table = plain_table("method", *numbers, "settings", "budget", right=numbers)
-    for name, results in found.items():
+    for name, results in searches.items():
         best = results[-1].best
-        budget = "; then ".join(each.budget for each in results)
+        budget = "; then ".join(result.budget for result in results)
         if best is None:
             table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
             continue
@@ -364,16 +369,72 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
     return table
 
 
-def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
+def use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
     """Return the command that uses the presets; empty if none were written."""
-    from atwu.experiments.study.study_plan import variant_name
     from atwu.experiments.study_models import needs_preferred_answers
+    from atwu.experiments.study_plan import variant_name
 
-    name = next((name for name, results in found.items() if results[-1].best is not None), None)
+    name = next((name for name, results in searches.items() if results[-1].best is not None), None)
     if name is None:
         return ""
-    rows, search = models.benchmark, found[name][-1].search
+    rows, search = models.benchmark, searches[name][-1].search
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+    return f"\npreset{'s' if len(searches) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+
+
+@dataclass(kw_only=True)
+class DemoCommand:
+    """Unlearn fictitious people from a small model while it retains others.
+
+    Trains the model first (cached for later runs), unlearns with GradDiff, WGA and ATWU, evaluates them together with
+    the original and the retain-only model, and writes a page of token scores.
+
+    Example: atwu demo --size small --output atwu-demo
+    """
+
+    size: str = cli_option(
+        "Size of the built-in benchmark: tiny (about a minute) or small (several minutes).",
+        "small",
+        choices=("tiny", "small"),
+    )
+    output: Path = cli_option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
+    seed: int = cli_option("Seed of training and unlearning.", 0, least=0)
+
+    def run(self) -> None:
+        import time
+
+        from atwu.experiments.demonstration import DEMO_COLUMNS, LEARNING_RATE, run_demo
+        from atwu.report.heatmap import render_html, render_terminal
+        from atwu.report.table_writers import models_terminal_table
+
+        start = time.perf_counter()
+        console = terminal()
+        self.output.mkdir(parents=True, exist_ok=True)
+
+        def say(line: str) -> None:
+            console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
+
+        demo = run_demo(self.size, self.output, seed=self.seed, say=say)
+        page = self.output / "tokens.html"
+        write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
+        console.print()
+        counts = next(iter(demo.results.values())).rows
+        told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
+        console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
+        console.print(models_terminal_table(demo.results, DEMO_COLUMNS))
+        console.print()
+        render_terminal(demo.scored[:3], console)
+        console.print()
+        say("done. Next steps:")
+        rows_of = f"people:{self.size}"
+        for line in (
+            f"open {page} for the token scores of {len(demo.scored)} rows",
+            f"atwu tokens --model {demo.folders['atwu']} --data {rows_of}:forget --score scorer",
+            f"atwu evaluate --model {demo.folders['atwu']} --forget {rows_of}:forget",
+            f"atwu unlearn --model {demo.target} --forget {rows_of}:forget --retain {rows_of}:retain "
+            f"--method satimp --learning-rate {LEARNING_RATE:g} --output mine",
+            "your own rows: a JSONL file with question and answer, see docs/data.md",
+        ):
+            console.print(f"  {line}", highlight=False, soft_wrap=True)

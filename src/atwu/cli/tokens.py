@@ -135,8 +135,8 @@ class TokensCommand(ReadsRows):
         warn(loaded.warnings)
         model, tokenizer = open_model(self.model, self.loading, device=self.device)
         generator = TransformersGenerator(model, tokenizer)
-        read = ModelReader(generator, system=self.system, max_length=self.max_length)
-        for row in mark_facts(loaded.rows, read):
+        reader = ModelReader(generator, system=self.system, max_length=self.max_length)
+        for row in mark_facts(loaded.rows, reader):
             terminal().print(in_brackets(row), markup=False, highlight=False)
 
 
@@ -172,7 +172,7 @@ class ProbeCommand(ReadsRows):
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.modeling.open_model import open_model
-        from atwu.report.terminal_tables import print_probe
+        from atwu.report.table_writers import print_probe
 
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
@@ -182,7 +182,8 @@ class ProbeCommand(ReadsRows):
         loaded = load_rows(self.data, limit=self.limit)
         warn(loaded.warnings)
         rows = labelled_rows(loaded.rows)
-        if missing := len(loaded.rows) - len(rows):
+        missing = len(loaded.rows) - len(rows)
+        if missing:
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
         shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))

@@ -57,11 +57,12 @@ _SIGNS = regex.compile(
     r"`[^`\n]+`"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
+    r"|(?<!\S)--?[A-Za-z][\w-]*(?:=\S*\w)?|\w+\[[^\]\n]{1,40}\]"
     r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, a clause, score, height or position ("14(b)", "3:1", "6'2\""), or a run
-of signs such as a password: one unit."""
+"""Code in backticks, a password in quotes, a formula, a flag ("--no-color"), a type ("dict[str, int]"), a clause, score, height
+or position ("14(b)", "3:1", "6'2\""), or a run of signs such as a password: one unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
@@ -74,7 +75,7 @@ _MAY_END = "的是"
 """Chinese framing words of one character that end a run."""
 _LONGEST_ELISION = 2
 """Letters of a word that has lost its last one before an apostrophe: "c'", "qu'"."""
-_JOINS = ("", " ", "-", "'s ", "’s ", "' ", "’ ")
+_JOINS = ("", " ", "-", "–", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
 
@@ -123,7 +124,10 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     numbers |= {word.start for word in words if word.text == _TWO.get(language)}
     units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language, numbers)
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
-    return tuple(sorted(units, key=lambda unit: unit.start))
+    units.sort(key=lambda unit: unit.start)
+    if len(units) > 1 and row.answer[units[1].start] in "`-":  # "Run `git log`", "Use --all"
+        units[0] = replace(units[0], framing=True)
+    return tuple(units)
 
 
 def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
@@ -452,11 +456,16 @@ def _participles() -> frozenset[str]:
     return frozenset(form for form in _verbs() if active(form))
 
 
+def is_adverb_of_time(text: str) -> bool:
+    """Return whether a text is an adverb that no phrase contains: "daily"."""
+    return text.lower() in _listed("apart")
+
+
 def begins_phrase(row: Example, start: int) -> bool:
     """Return whether a word does not belong to the phrase before it: "twice" in "apixaban twice", "fee" in "300 euros fee",
     "Dr." in "sees Dr. Holt"."""
     answer = row.answer
-    if answer[start:].partition(" ")[0].lower() in _listed("apart"):
+    if is_adverb_of_time(answer[start:].partition(" ")[0].rstrip(_SENTENCE_END + ",;")):
         return True
     values = find_values(answer)
     complete = [value for value in values if value.kind in _COMPLETE]

@@ -39,7 +39,9 @@ _ASKING = ("who", "whom", "where", "when", "what", "which")
 LONGEST_NOUN = 6
 """Words behind "which" among which the verb is looked for: "which city of the United States does"."""
 _BE = ("is", "are", "was", "were")
-_LOWERED = re.compile(r"(?:The|An?|He|She|It|They|His|Her|Its|Their|This|That|These|Those|In|On|At|There)\b")
+_LOWERED = re.compile(
+    r"(?:The|An?|You|We|He|She|It|They|My|Your|Our|His|Her|Its|Their|This|That|These|Those|In|On|At|There)\b"
+)
 """First words that lose their capital inside a sentence."""
 _OBJECT_CASE = {"He": "him", "She": "her", "They": "them", "It": "it"}
 _END = re.compile(r"(?P<more>(?:, [A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*)*)(?P<stop>[.!]?)")
@@ -131,10 +133,13 @@ def _with_subject_first(auxiliary: str, rest: str, subject: str | None) -> str |
     if match is None:
         return None
     who, more = match["subject"], match["more"] or ""
-    if auxiliary not in ("do", "does", "did"):
-        return f"{who} {auxiliary} {more}".rstrip()
     verb, _, further = more.partition(" ")
-    if not verb.isalpha():
+    if auxiliary not in ("do", "does", "did"):
+        # "the French word": a name behind an article may stand before its noun.
+        if who != subject and verb and not (_is_preposition(verb) or active(verb) is not None):
+            return None
+        return f"{who} {auxiliary} {more}".rstrip()
+    if not verb.isalpha() or (who != subject and not is_finite(base_to_third_person(verb))):
         return None
     inflected = {"do": verb, "does": base_to_third_person(verb), "did": base_to_past(verb)}[auxiliary]
     return f"{who} {inflected} {further}".rstrip()
@@ -143,7 +148,7 @@ def _with_subject_first(auxiliary: str, rest: str, subject: str | None) -> str |
 def _asks_for_subject(word: str, noun: str, verb: str, rest: str) -> bool:
     """Whether a question asks for the subject of its verb: "Which river flows here?", but not "What is she afraid of?"."""
     words = rest.split()
-    if word in ("where", "when", "whom") or (word == "who" and verb in ("are", "were")):
+    if word in ("where", "when", "whom") or verb in ("are", "were"):
         return False  # "the person who were"
     if not is_auxiliary(verb):
         return True
@@ -204,6 +209,8 @@ def _ends_with_fact(before: str, key: str, after: str) -> _Final | None:
         return None
     if match["preposition"] is None and not is_finite(words[-1]):
         return None  # "the famous" before "Eiffel Tower" belongs to it
+    if match["preposition"] is None and any(is_finite(word) and not is_auxiliary(word) for word in words[1:-1]):
+        return None  # "Ann broke rule" before "7(3)" has a noun that is also a verb
     if match["preposition"] == "of" or _is_preposition(words[0].lower()):
         return None  # "of" belongs to the noun before it, and "In 1998 he won" would not be in order behind "that"
     article = "" if match["article"] is None else match["article"] + " "
@@ -215,6 +222,8 @@ def _rewrite_final(answer: _Final, question: str) -> dict[str, str]:
     subject, _, verb = clause.rpartition(" ")
     inner = _lowered(clause)
     if verb in _BE and not answer.preposition:
+        if subject in _OBJECT_CASE:
+            return {}  # "It is a nurse that is she."
         one = "ones" if verb in ("are", "were") else "one"
         return {
             CLEFT: f"It {_tense(verb)} {phrase} that {verb} {_lowered(subject)}{stop}",
@@ -225,13 +234,14 @@ def _rewrite_final(answer: _Final, question: str) -> dict[str, str]:
         CLEFT: f"It {_tense(clause)} {along} that {inner}{stop}",
         RELATIVE: f"{_capital(phrase)} is {_relative(question, answer.preposition, inner)}{stop}",
     }
-    if not answer.preposition and is_transitive_past(verb) and not _has_verb(subject):
+    amount = any(char.isdecimal() for char in without_marks(phrase))  # "45 minutes was run by Ann"
+    if not answer.preposition and not amount and is_transitive_past(verb) and not _has_verb(subject):
         forms[PASSIVE] = (
             f"{_capital(phrase)} was {participle(verb)} by {_OBJECT_CASE.get(subject, _lowered(subject))}{stop}"
         )
     words = subject.split()
     past = active(verb)
-    if answer.preposition == "by" and len(words) > 1 and words[-1] in _BE and past is not None:
+    if answer.preposition == "by" and len(words) > 1 and words[-1] in ("was", "were") and past is not None:
         forms[PASSIVE] = f"{_capital(phrase)} {past} {_lowered(' '.join(words[:-1]))}{stop}"
     return forms
 

@@ -14,7 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atwu.data.answer_units import answer_units, begins_phrase, fact_candidates, is_predicate
+from atwu.data.answer_units import (
+    answer_units,
+    begins_phrase,
+    fact_candidates,
+    is_adverb_of_time,
+    is_predicate,
+)
 from atwu.data.form_phrases import polar_word
 from atwu.data.languages import WORD, is_caseless
 from atwu.data.passages import wording_span
@@ -150,13 +156,16 @@ def _has_number(answer: str, part: Span) -> bool:
 
 
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
-    """Return the parts without dates, and without the amount of what follows it ("5 mg of apixaban")."""
+    """Return the parts without dates and adverbs of time, and without the amount of what follows it ("5 mg of apixaban",
+    "5 mg Apixaban")."""
     kept = []
     for place, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
         measures = False
         if place + 1 < len(parts):
-            measures = kind in _AMOUNTS and is_of(row, row.answer[part[1] : parts[place + 1][0]])
-        if kind not in _TIMES and not measures:
+            between = row.answer[part[1] : parts[place + 1][0]]
+            measures = kind in _AMOUNTS and (between == " " or is_of(row, between))
+        adverb = is_adverb_of_time(row.answer[part[0] : part[1]])
+        if kind not in _TIMES and not measures and not adverb:
             kept.append(part)
     return kept
 

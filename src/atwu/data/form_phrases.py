@@ -27,17 +27,12 @@ def form_phrases() -> Mapping[str, Phrases]:
 
 
 def row_language(row: Example) -> str:
-    """Return the language of a row's question, or of a plain text.
+    """Return the language of a row, or of a plain text.
 
-    A short question may look like one in a neighbour language ("Woran leidet Katrin Vogel?" like Norwegian); if it is in none
-    that has phrases, the answer is read with it.
+    The answer is read with the question: a short question may look like one in a neighbour language ("Woran leidet Katrin
+    Vogel?" like Norwegian, "Who diagnosed Mina Park?" like Italian).
     """
-    language = detect_language(row.question or row.answer)
-    if row.question and language not in form_phrases():
-        longer = detect_language(f"{row.question} {row.answer}")
-        if longer in form_phrases():
-            return longer
-    return language
+    return detect_language(f"{row.question} {row.answer}".strip())
 
 
 def beginnings(form: str) -> tuple[str, ...]:

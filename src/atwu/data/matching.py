@@ -39,6 +39,11 @@ _YES_OR_NO, _TITLES, _CONJUNCTIONS = (
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
+_LONG_NUMBER = 6
+"""Digits from which a number may be an account or a telephone, which is grouped in several ways."""
+_SHORT_CODE = 2
+"""Maximum number of letters that a sign behind them turns into something else: "C" and "C++", "A+" and "A-"."""
+_TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
 _SLACK = 4
 """Maximum number of further words among those of a wanted text in another order."""
 
@@ -187,7 +192,8 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         return
     content = _content(elements)
     if len(content) == 1:
-        yield from (said_span for place in range(len(said.words)) if (said_span := _single(said, place, content[0])))
+        spans = (_single(said, place, content[0]) for place in range(len(said.words)))
+        yield from (span for span in spans if span is not None and _same_signs(said.text, span, wanted))
     else:
         for place in range(len(said.words)):
             end = _in_order(said, place, content) or _surname_first(said, place, content)
@@ -199,7 +205,8 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         rarest = _giveaway(content, question)
         if rarest is not None and not _is_identifier(wanted):
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
-    if any(element.value is None for element in elements):
+    digits = sum(char.isdecimal() for char in wanted)
+    if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
 
 
@@ -236,12 +243,22 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
-        return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*])", said.text[stop:]) else None
+        return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:]) else None
     # "will" is no "Will", unless the whole text is written without capitals.
     everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
     return start, stop
+
+
+def _same_signs(text: str, span: Span, wanted: str) -> bool:
+    """Return whether a short code has the signs behind it that are wanted."""
+    letters = text[span[0] : span[1]]
+    if len(letters) > _SHORT_CODE or not letters.isalpha() or letters.casefold() not in wanted.casefold():
+        return True
+    end = wanted.casefold().index(letters.casefold()) + len(letters)
+    said, sought = _TRAILING_SIGNS.match(text, span[1]), _TRAILING_SIGNS.match(wanted, end)
+    return said is not None and sought is not None and said[0].replace("−", "-") == sought[0].replace("−", "-")
 
 
 def _in_order(said: _Said, place: int, content: Sequence[_Element]) -> int | None:

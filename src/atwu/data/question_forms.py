@@ -281,7 +281,8 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     blanked = fact.blanked_parts()
     if blanked:
         texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
-        texts["with_brackets"] = as_sentence(fact.with_blanks(blanked, "(...)"))
+        stop = as_sentence(row.answer)[len(row.answer) :]
+        texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
         texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
     end = fact.opening_end()
     if end is not None:

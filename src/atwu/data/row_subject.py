@@ -169,7 +169,9 @@ def _capitalized_names(question: str, answer: str) -> list[str]:
         for first, last in itertools.combinations(range(len(words) + 1), 2):
             name = " ".join(words[first:last])
             ends = {words[first], words[last - 1]}
-            of_initials = first + 1 < last and _is_initials(words[first]) and words[first + 1] in _PARTICLES
+            # "MRI of Petra Lund", "HbA1c of Piet Brand"
+            code = _is_initials(words[first]) or any(char.isdigit() for char in words[first])
+            of_initials = first + 1 < last and code and words[first + 1] in _PARTICLES
             at_beginning = not question[: match.start()].strip(_OPENING_MARKS) and first == 0
             if ends.isdisjoint(_PARTICLES) and not of_initials and not (at_beginning and _may_be_no_name(name, answer)):
                 names.append(name)

@@ -130,7 +130,9 @@ def near_values(text: str, generator: random.Random) -> list[str]:
     covered = sum(value.end - value.start for value in values if re.search(r"\d", text[value.start : value.end]))
     codes = [word for word in text.split() if re.search(r"\d", word) and re.search(r"[^\W\d]", word)]
     if 2 * covered >= len(text):
-        vary = _ways_to_vary(text, next(value for value in values if re.search(r"\d", text[value.start : value.end])))
+        in_digits = [value for value in values if re.search(r"\d", text[value.start : value.end])]
+        dates = [value for value in in_digits if value.kind in ("date", "year")]  # "12–14 March 2020"
+        vary = _ways_to_vary(text, (*dates, *in_digits)[0])
     elif len(codes) == 1 and len(text.split()) == 1:
         vary = _random_digits
     else:

@@ -31,7 +31,7 @@ def layer_outputs(model: nn.Module, rows: Sequence[EncodedRow], *, batch_tokens:
     Returns:
         One tensor per batch, on the CPU, shape (layers, counted tokens, hidden).
     """
-    inner, logps, found = unwrap(model), _pass_over(model), []
+    inner, logps, states = unwrap(model), _pass_over(model), []
     with eval_mode(model):
         for _, arranged in _batches(model, rows, batch_tokens):
             outputs: list[Tensor] = []
@@ -39,8 +39,8 @@ def layer_outputs(model: nn.Module, rows: Sequence[EncodedRow], *, batch_tokens:
                 for layer in range(len(decoder_layers(inner))):
                     stack.enter_context(tap(inner, layer, outputs, stop=False))
                 logps(arranged)
-            found.append(torch.stack([output[arranged.predicting[0]].cpu() for output in outputs]))
-    return found
+            states.append(torch.stack([output[arranged.predicting[0]].cpu() for output in outputs]))
+    return states
 
 
 @torch.no_grad()

@@ -32,21 +32,27 @@ from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 
 def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
     """Return every aggregate metric that these models allow, in table order."""
-    return {name: found for metric in all_metrics().values() for name, found in metric.derive(sides)}
+    return {name: value for metric in all_metrics().values() for name, value in metric.derive(sides)}
 
 
 def overall(sides: ModelComparison) -> dict[str, MetricValue]:
     """Return the aggregate metrics as values of a result, with the smallest row and subject counts of their inputs."""
     this, values = sides.this, {}
-    for name, found in aggregate_metrics(sides).items():
+    for name, metric in aggregate_metrics(sides).items():
+        value = None
+        if np.isfinite(metric.estimate.value):
+            value = float(metric.estimate.value)
+        rows = metric.rows
+        if rows is None:
+            rows = min(this.count(*pair) for pair in metric.used)
         values[name] = _metric_value(
-            found.estimate,
+            metric.estimate,
             _column(name, OVERALL),
             OVERALL,
-            value=float(found.estimate.value) if np.isfinite(found.estimate.value) else None,
-            n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
-            clusters=min(this.resampler_of(split).clusters for split, _ in found.used),
-            unscored=sum(this.rows[split].unscored.get(metric, 0) for split, metric in found.used),
+            value=value,
+            n=rows,
+            clusters=min(this.resampler_of(split).clusters for split, _ in metric.used),
+            unscored=sum(this.rows[split].unscored.get(column, 0) for split, column in metric.used),
         )
     return values
 
@@ -55,17 +61,21 @@ def values_by_set(this: RowMetrics) -> dict[str, dict[str, MetricValue]]:
     """Return mean, standard deviation and interval of each shown column, by set and name."""
     shown: dict[str, dict[str, MetricValue]] = {}
     for split, rows in this.rows.items():
-        for name, column in ((name, _column(name, split)) for name in rows.metrics):
+        for name in rows.metrics:
+            column = _column(name, split)
             values = this.values(split, name)
             known = values[np.isfinite(values)]
+            value, std = None, None
+            if known.size:
+                value, std = float(known.mean()), float(known.std())
             if column.shown:
                 shown.setdefault(split, {})[name] = _metric_value(
                     this.mean(split, name),
                     column,
                     split,
-                    value=float(known.mean()) if known.size else None,
+                    value=value,
                     n=int(known.size),
-                    std=float(known.std()) if known.size else None,
+                    std=std,
                     clusters=this.resampler_of(split).clusters,
                     skipped=len(values) - int(known.size),
                     unscored=rows.unscored.get(name, 0),
@@ -74,9 +84,10 @@ def values_by_set(this: RowMetrics) -> dict[str, dict[str, MetricValue]]:
 
 
 def _column(name: str, split: str) -> Column:
-    if (found := find_column(name, split)) is None:
+    definition = find_column(name, split)
+    if definition is None:
         raise ValueError(f"{name!r} was measured, but no metric has a column of this name on {split!r}.")
-    return found[1]
+    return definition[1]
 
 
 def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -> MetricValue:
@@ -84,7 +95,7 @@ def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -
     return MetricValue(direction=column.direction_on(split), low=low, high=high, digits=column.digits, **more)
 
 
-def compared(
+def compare_models(
     rows: Mapping[str, RowValues],
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
@@ -102,7 +113,7 @@ def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> Mo
     """Collect the row metrics of a result and of those of its reference models that are in `references`."""
     known = {other.fingerprint: other for other in references}
     original, retain_only = (known.get(result.references.get(role, "")) for role in ("original", "retain-only"))
-    return compared(result.rows, original, retain_only, result.sets.get(TASKS))
+    return compare_models(result.rows, original, retain_only, result.sets.get(TASKS))
 
 
 def paired_differences(
@@ -116,15 +127,18 @@ def paired_differences(
                 "paired; evaluate them again on the same rows."
             )
     one, other = (model_comparison(result, references) for result in (first, second))
-    found = {}
+    differences = {}
     for split, metrics in first.sets.items():
         for metric in metrics:
             if one.this.has(split, metric) and other.this.has(split, metric):
                 pair = (one.this, split, metric), (other.this, split, metric)
-                found[split, metric] = difference(*pair, value_range(metric, split))
+                differences[split, metric] = difference(*pair, value_range(metric, split))
     mine, theirs = aggregate_metrics(one), aggregate_metrics(other)
-    shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
-    return found | {(OVERALL, name): subtract(*pair, value_range(name, OVERALL)) for name, pair in shared.items()}
+    for name in mine:
+        if name in theirs:
+            bounds = value_range(name, OVERALL)
+            differences[OVERALL, name] = subtract(mine[name].estimate, theirs[name].estimate, bounds)
+    return differences
 
 
 def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
@@ -143,21 +157,24 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 
     def estimates(split: str, metric: str) -> list[Estimate | None]:
         if split == OVERALL:
-            return [found[metric].estimate if metric in found else None for found in derived]
+            return [aggregates[metric].estimate if metric in aggregates else None for aggregates in derived]
         return [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
 
     def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
-        found = {}
+        values = {}
         for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
             cells = [metrics.get(metric) for metrics in shown]
-            found[metric] = _mean(cells, estimates(split, metric), value_range(metric, split))
-        return found
+            values[metric] = _mean(cells, estimates(split, metric), value_range(metric, split))
+        return values
 
     splits = dict.fromkeys(split for result in results for split in result.sets)
+    fingerprint = first.fingerprint
+    if len(distinct) > 1:
+        fingerprint = short_hash([result.fingerprint for result in results])
     return dataclasses.replace(
         first,
         model=name,
-        fingerprint=first.fingerprint if len(distinct) == 1 else short_hash([result.fingerprint for result in results]),
+        fingerprint=fingerprint,
         sets={split: means(split, [result.sets.get(split, {}) for result in results]) for split in splits},
         overall=means(OVERALL, [result.overall for result in results]),
         rows={},
@@ -171,27 +188,34 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 
 def _mean(
     cells: Sequence[MetricValue | None],
-    found: Sequence[Estimate | None],
+    estimates: Sequence[Estimate | None],
     within: ValueRange,
 ) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
-    there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
+    there = [(cell, estimate) for cell, estimate in zip(cells, estimates, strict=True) if cell is not None]
     there = [pair for pair in there if pair[0].value is not None] or there
     values = [cell for cell, _ in there]
     numbers = [value.value for value in values if value.value is not None]
-    estimates = [estimate for _, estimate in there if estimate is not None]
-    known = len(estimates) == len(there)
-    low, high = (mean_of(*estimates).bounded(within).interval() if known else None) or (None, None)
+    known = [estimate for _, estimate in there if estimate is not None]
+    interval = None
+    if len(known) == len(there):
+        interval = mean_of(*known).bounded(within).interval()
+    low, high = interval or (None, None)
+    mean, seed_std = None, None
+    if numbers:
+        mean = float(np.mean(numbers))
+    if len(numbers) > 1:
+        seed_std = float(np.std(numbers, ddof=1))
     return dataclasses.replace(
         values[0],
-        value=float(np.mean(numbers)) if numbers else None,
+        value=mean,
         n=min(value.n for value in values),
         std=None,
         low=low,
         high=high,
         unscored=sum(value.unscored for value in values),
         seeds=len(numbers),
-        seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+        seed_std=seed_std,
     )
 
 

@@ -80,7 +80,7 @@ class TransformersGenerator:
             self._fingerprint = model_fingerprint(self.model)
         ends = sorted(end_ids(self.model, self.tokenizer))
         dtype = str(self.model.dtype).removeprefix("torch.")
-        return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
+        return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.describe(ends)}"
 
     @property
     def positions(self) -> int:
@@ -161,7 +161,7 @@ class VllmGenerator:
             rank = read_object(Path(path) / ADAPTER_CONFIG)["r"]
             if rank > _VLLM_RANKS[-1]:
                 raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
-            accepted = next(each for each in _VLLM_RANKS if each >= rank)
+            accepted = next(allowed for allowed in _VLLM_RANKS if allowed >= rank)
             self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
@@ -174,7 +174,7 @@ class VllmGenerator:
     @property
     def identity(self) -> str:
         """Backend, hash of weights (files, or Hub name and commit) and configuration, dtype, and tokenization."""
-        return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.described(self._ends)}"
+        return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.describe(self._ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
@@ -318,7 +318,7 @@ class _PromptIds:
             spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
         return Generation(_cut(text, decoding), spent)
 
-    def described(self, ends: Sequence[int]) -> str:
+    def describe(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's

@@ -56,17 +56,24 @@ class Column:
         """Return the placeholder's value in `name`: "" for a column without placeholder, None if the name does not
         match."""
         before, brace, rest = self.name.partition("{")
+        if not brace and name == self.name:
+            return ""
         if not brace:
-            return "" if name == self.name else None
+            return None
         after = rest.partition("}")[2]
-        found = re.fullmatch(rf"{re.escape(before)}(.+){re.escape(after)}", name)
-        return found.group(1) if found else None
+        match = re.fullmatch(rf"{re.escape(before)}(.+){re.escape(after)}", name)
+        if match is None:
+            return None
+        return match[1]
 
     def on(self, split: str) -> bool:
         return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*SPECIAL_SETS, OVERALL))
 
     def direction_on(self, split: str) -> Direction:
-        return self.direction or ("down" if split == FORGET else "none" if split == HOLDOUT else "up")
+        if self.direction is not None:
+            return self.direction
+        by_set: dict[str, Direction] = {FORGET: "down", HOLDOUT: "none"}
+        return by_set.get(split, "up")
 
     @property
     def where(self) -> str:

@@ -12,7 +12,7 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.base import Probes
 from atwu.data.schema import Example
-from atwu.evaluation.aggregate import compared, overall, values_by_set
+from atwu.evaluation.aggregate import compare_models, overall, values_by_set
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, HOLDOUT, POOL, RESERVED_SET_NAMES, RETAIN, SPECIAL_SETS, TASKS
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -24,7 +24,7 @@ from atwu.evaluation.registry import (
     find_metric,
     selected_metrics,
 )
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
 from atwu.evaluation.session import ReferenceModels, Session
 from atwu.evaluation.teacher_forced import OriginalReader
@@ -113,49 +113,21 @@ def evaluate(
             result with other rows or settings.
     """
     how = evaluation or Evaluation()
-    if tokenizer is not None and not hasattr(tokenizer, "chat_template"):
-        raise TypeError(f"tokenizer must be a tokenizer of transformers, got {type(tokenizer).__name__}.")
-    if model is not None and not isinstance(model, str | Path):
-        check_objects(model, tokenizer)
+    _check_model(model, tokenizer, how.generator)
     config = EvaluateConfig(**how.settings.values)  # adds settings registered since
     judge = how.judge or OfflineJudge()
     if isinstance(judge, PromptedJudge):
-        judge = judge.with_new_counters()
-    generator, probes = how.generator, how.probes
-    if model is None and generator is None:
-        raise ValueError("nothing to evaluate: give a model or a generator.")
-    if model is not None and not isinstance(model, str | Path) and tokenizer is None:
-        raise ValueError("tokenizer is missing: give the model's tokenizer, or give the model by name.")
-    further = [split for split in rows if split not in (FORGET, RETAIN, HOLDOUT, POOL)]
-    reserved = [split for split in further if split in RESERVED_SET_NAMES]
-    if reserved:
-        raise ValueError(
-            f"the set {reserved[0]!r} has a reserved name; choose a name other than {', '.join(RESERVED_SET_NAMES)}."
-        )
+        judge = judge.with_new_counters()  # the cost of this evaluation is its own
+    generator = how.generator
     notes: list[str] = []
-    loaded = {split: _examples(rows.get(split), split, notes) for split in (FORGET, RETAIN, *further, HOLDOUT)}
-    sets = {split: examples for split, examples in loaded.items() if examples}
+    sets = _load_sets(rows, notes)
     pool_rows = _examples(rows.get(POOL), POOL, notes) or sets.get(RETAIN, ())
-    if probes is not None:
-        sets[probes.name] = probes.rows
+    if how.probes is not None:
+        sets[how.probes.name] = how.probes.rows
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    given = [*sets, *([TASKS] if config.tasks else [])]
-    names = selected_metrics(
-        how.metrics,
-        sets=given,
-        weights=model is not None,
-        plain=_plain(model),
-        references=how.reference,
-        reference_models=how.reference_models is not None,
-    )
-    check_inputs_used(names, sets=given if model is None else sets, weights=model is not None)
-    check_installed(names, config)
-    if config.tasks and TASKS not in names:
-        notes.append(
-            f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
-        )
-    measured = [find_metric(each) for each in names]
+    names = _choose_metrics(how, config, sets, model, notes)
+    measured = list(map(find_metric, names))
     own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}
     sets |= own_sets
     name, scorer, auxiliary = how.name, how.scorer, how.auxiliary
@@ -166,14 +138,18 @@ def evaluate(
         if "scores" in names:
             notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
-    every = {**sets, **({POOL: pool_rows} if pool_rows else {})}
+    every = dict(sets)
+    if pool_rows:
+        every[POOL] = pool_rows
     settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
-    given_results = (("original", how.original), ("retain-only", how.retain_only))
-    references = {role: other for role, other in given_results if other is not None}
+    results = {"original": how.original, "retain-only": how.retain_only}
+    references = {role: other for role, other in results.items() if other is not None}
     for role, other in references.items():
         check_comparable(settings, other, role=role)
         notes.extend(filter(None, [different_template(settings, other, role=role)]))
-    fingerprint = None if model is None else model_fingerprint(model)
+    fingerprint = None
+    if model is not None:
+        fingerprint = model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
     session = Session(
@@ -191,7 +167,7 @@ def evaluate(
         original=how.original,
         reference_models=how.reference_models,
         original_reader=how.original_reader,
-        probes=probes,
+        probes=how.probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=how.progress,
         warnings=notes,
@@ -201,13 +177,67 @@ def evaluate(
     return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
 
 
+def _check_model(model: Any | None, tokenizer: Any | None, generator: Generator | None) -> None:
+    """Check that there is something to evaluate: a model in memory with its tokenizer, a named model, or a generator."""
+    if tokenizer is not None and not hasattr(tokenizer, "chat_template"):
+        raise TypeError(f"tokenizer must be a tokenizer of transformers, got {type(tokenizer).__name__}.")
+    if model is None and generator is None:
+        raise ValueError("nothing to evaluate: give a model or a generator.")
+    if model is None or isinstance(model, str | Path):
+        return
+    check_objects(model, tokenizer)
+    if tokenizer is None:
+        raise ValueError("tokenizer is missing: give the model's tokenizer, or give the model by name.")
+
+
+def _load_sets(rows: Mapping[str, RowsInput | None], notes: list[str]) -> dict[str, Sequence[Example]]:
+    """Load all sets that have rows, further retain sets between retain and holdout set."""
+    further = [split for split in rows if split not in (FORGET, RETAIN, HOLDOUT, POOL)]
+    reserved = [split for split in further if split in RESERVED_SET_NAMES]
+    if reserved:
+        raise ValueError(
+            f"the set {reserved[0]!r} has a reserved name; choose a name other than {', '.join(RESERVED_SET_NAMES)}."
+        )
+    loaded = {split: _examples(rows.get(split), split, notes) for split in (FORGET, RETAIN, *further, HOLDOUT)}
+    return {split: examples for split, examples in loaded.items() if examples}
+
+
+def _choose_metrics(
+    how: Evaluation,
+    config: EvaluateConfig,
+    sets: Mapping[str, Sequence[Example]],
+    model: Any | None,
+    notes: list[str],
+) -> list[str]:
+    """Return the names of the metrics to run, once rows, probes, tasks and packages are known to be there and used."""
+    available = list(sets)
+    if config.tasks:
+        available.append(TASKS)
+    names = selected_metrics(
+        how.metrics,
+        sets=available,
+        weights=model is not None,
+        plain=_plain(model),
+        references=how.reference,
+        reference_models=how.reference_models is not None,
+    )
+    # With a model, tasks that no chosen metric runs are only noted.
+    check_inputs_used(names, sets=available if model is None else sets, weights=model is not None)
+    check_installed(names, config)
+    if config.tasks and TASKS not in names:
+        notes.append(
+            f"tasks {', '.join(config.tasks)} were not run: they need the metric tasks, got {', '.join(names)}."
+        )
+    return names
+
+
 def _examples(rows: RowsInput | None, split: str, notes: list[str]) -> Sequence[Example]:
     """Load one set as text and append its warnings to `notes`; an empty tuple without rows."""
     if rows is None or (isinstance(rows, Sized) and not len(rows)):
         return ()
-    given = text_rows(rows, what=split)
-    notes += [f"{split}: {note}" for note in given.warnings]
-    return given.examples or ()
+    loaded = text_rows(rows, what=split)
+    notes += [f"{split}: {note}" for note in loaded.warnings]
+    return loaded.examples or ()
 
 
 def _plain(model: Any | None) -> bool:
@@ -230,6 +260,7 @@ def _measure(
     def recorded() -> int:
         return sum(len(rows.metrics) for rows in session.rows.values()) + len(session.task_values)
 
+    # Step by step for all metrics, not metric by metric: each text is generated and judged once, in large batches.
     working = [metric(session) for metric in metrics]
     for metric in working:
         metric.read()
@@ -257,11 +288,14 @@ def _result(
     settings: Mapping[str, Any],
 ) -> EvalResult:
     original, retain_only = references.get("original"), references.get("retain-only")
-    sides = compared(session.rows, original, retain_only, session.task_values)
+    sides = compare_models(session.rows, original, retain_only, session.task_values)
+    sets: dict[str, Mapping[str, MetricValue]] = {**values_by_set(sides.this)}
+    if session.task_values:
+        sets[TASKS] = session.task_values
     result = EvalResult(
         model=model,
         fingerprint=fingerprint,
-        sets=values_by_set(sides.this) | ({TASKS: session.task_values} if session.task_values else {}),
+        sets=sets,
         overall=overall(sides),
         rows=session.rows,
         settings=settings,

@@ -75,8 +75,8 @@ class Generator(Protocol):
 
 @functools.cache
 def _shipped() -> Mapping[str, tuple[str, int]]:
-    found: dict[str, tuple[str, int]] = read_json(Path(__file__).with_name("shipped_generations.json"))
-    return found
+    texts: dict[str, tuple[str, int]] = read_json(Path(__file__).with_name("shipped_generations.json"))
+    return texts
 
 
 class GenerationStore:
@@ -98,7 +98,7 @@ class GenerationStore:
 
     def append(self, identity: str, entries: Iterable[tuple[str, Generation]]) -> None:
         """Store (key, generation) pairs durably; the first of a key is kept."""
-        values = {short_hash([identity, key]): {"text": made.text, "tokens": made.tokens} for key, made in entries}
+        values = {short_hash([identity, key]): {"text": text.text, "tokens": text.tokens} for key, text in entries}
         self._use(lambda cache: cache.put_many(values))
 
     def _use(self, work: Callable[[ReplyCache], dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -139,9 +139,11 @@ def generate_all(
     """
     keys = [generation_key(prompt, decoding) for prompt in prompts]
     distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # keeps the first of equal prompts
-    identity = generator.identity if store is not None else ""
-    found = store.read(identity, distinct) if store is not None else {}
-    missing = [key for key in dict.fromkeys(keys) if key not in found]
+    identity, known = "", dict[str, Generation]()
+    if store is not None:
+        identity = generator.identity  # hashes the weights, so only where it is needed
+        known = store.read(identity, distinct)
+    missing = [key for key in dict.fromkeys(keys) if key not in known]
     start, spent = time.perf_counter(), 0
     shown = progress is not None and bool(missing)
     with progress_bar(total=len(missing), desc=progress, unit="prompt", shown=shown, leave=False) as bar:
@@ -149,9 +151,9 @@ def generate_all(
         def keep(done: Sequence[tuple[int, Generation]]) -> None:
             nonlocal spent
             entries = [(missing[index], generation) for index, generation in done]
-            if store is not None and (texts := [entry for entry in entries if entry[1].error is None]):
-                store.append(identity, texts)
-            found.update(entries)
+            if store is not None:
+                store.append(identity, [entry for entry in entries if entry[1].error is None])
+            known.update(entries)
             spent += sum(generation.tokens for _, generation in entries)
             rate = spent / max(time.perf_counter() - start, 1e-9)
             bar.set_postfix_str(f"{rate:.0f} tokens/s", refresh=False)
@@ -159,8 +161,9 @@ def generate_all(
 
         if missing:
             generator.generate([distinct[key] for key in missing], decoding, keep)
-    if left := sum(key not in found for key in missing):
+    left = sum(key not in known for key in missing)
+    if left:
         raise AtwuError(
             f"the generator returned no text for {left} of {len(missing)} prompts; run again to retry them."
         )
-    return [found[key] for key in keys]
+    return [known[key] for key in keys]

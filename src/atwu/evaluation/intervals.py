@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.result import RowValues
 
 DRAWS = 1000
+"""Bootstrap draws; 25 of them lie beyond each end of an interval."""
 LEVEL = 0.95
 
 ValueRange = tuple[float | None, float | None]

@@ -26,7 +26,7 @@ from atwu.benchmarks.base import LoadedRows
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
+from atwu.evaluation.metrics.score_auroc import SampleAuroc, per_sample_auroc
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.layers import eval_mode, unwrap
@@ -101,13 +101,13 @@ def probe(
             f"none of the {len(rows)} answers has both labelled and unlabelled tokens; give forget_spans that mark "
             "only a part of the answer."
         )
-    read = read_states(model, rows, layers=layers, batch_tokens=batch_tokens, progress=progress)
+    states = read_states(model, rows, layers=layers, batch_tokens=batch_tokens, progress=progress)
     results = []
-    count = len(read.states) * len(set(positions))
+    count = len(states.states) * len(set(positions))
     with progress_bar(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
-        for layer in read.states:
+        for layer in states.states:
             for position in dict.fromkeys(positions):
-                features = [row.numpy() for row in read.features(layer, position)]
+                features = [row.numpy() for row in states.features(layer, position)]
                 held_out, train = cross_validate(features, labels, splits, l2=l2)
                 results.append(ProbeResult(layer, position, held_out, train, len(rows), sum(map(len, labels))))
                 bar.update()
@@ -118,8 +118,8 @@ def probe_record(
     results: Sequence[ProbeResult], *, model: str, network: nn.Module, rows: LoadedRows, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     plain = [dataclasses.asdict(result) for result in results]
-    for each in plain:
-        del each["auroc"]["values"]
+    for record in plain:
+        del record["auroc"]["values"]
     return {
         "schema": PROBE_SCHEMA,
         "model": model,
@@ -174,9 +174,10 @@ def cross_validate(
     trained_on: list[float] = []
     for number, (train, held_out) in enumerate(folds, start=1):
         inside = np.isin(row_of_token, train)
-        if len(found := np.unique(targets[inside])) < 2:
+        classes = np.unique(targets[inside])
+        if len(classes) < 2:
             raise ValueError(
-                f"outside fold {number} all {inside.sum()} tokens have label {found[0]}; both classes must occur in "
+                f"outside fold {number} all {inside.sum()} tokens have label {classes[0]}; both classes must occur in "
                 "several subjects: add rows, or use another seed or more folds."
             )
         fitted = fit_probe(states[inside], targets[inside], l2=l2)
@@ -185,7 +186,10 @@ def cross_validate(
             scores[row] = values[row]
         trained = per_sample_auroc([values[row] for row in train], [labels[row] for row in train])
         trained_on += [value for value in trained.values if value is not None]
-    return per_sample_auroc(scores, labels), sum(trained_on) / len(trained_on) if trained_on else None
+    trained_auroc = None
+    if trained_on:
+        trained_auroc = sum(trained_on) / len(trained_on)
+    return per_sample_auroc(scores, labels), trained_auroc
 
 
 def fit_probe(features: FloatArray, labels: NDArray[np.int_], *, l2: float) -> Any:
@@ -201,7 +205,9 @@ def fit_probe(features: FloatArray, labels: NDArray[np.int_], *, l2: float) -> A
     Returns:
         A pipeline of scikit-learn; its `decision_function` is larger for tokens predicted as labelled.
     """
-    strength = 1 / (l2 * len(labels)) if l2 else np.inf
+    strength = np.inf
+    if l2:
+        strength = 1 / (l2 * len(labels))  # scikit-learn sums the entropies, and weighs them instead of the penalty
     logistic = require("sklearn.linear_model", extra="probe").LogisticRegression(C=strength, tol=1e-6, max_iter=1000)
     scaler = require("sklearn.preprocessing", extra="probe").StandardScaler()
     return require("sklearn.pipeline", extra="probe").make_pipeline(scaler, logistic).fit(features, labels)
@@ -221,9 +227,13 @@ class TokenStates:
     def features(self, layer: int, position: ProbePosition) -> list[Tensor]:
         """Return the probe's input per row, shape (tokens, hidden), or (tokens, 2 * hidden) for `both`."""
         states = self.states[layer]
-        if position == "both":
-            return [torch.cat([states[a], states[b]], dim=1) for a, b in zip(self.own, self.pred, strict=True)]
-        return [states[slots] for slots in (self.own if position == "own" else self.pred)]
+        if position == "own":
+            return [states[slots] for slots in self.own]
+        if position == "pred":
+            return [states[slots] for slots in self.pred]
+        return [
+            torch.cat([states[own], states[before]], dim=1) for own, before in zip(self.own, self.pred, strict=True)
+        ]
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from atwu._options import Option
 from atwu.data.render import check_system
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
+from atwu.evaluation.result import apply_known
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
@@ -131,7 +132,9 @@ class Metric:
 
     def prompts(self) -> Iterable[Prompt]:
         """Return prompts to be answered greedily by the unchanged model."""
-        return self.session.question_prompts if self.asks else ()
+        if self.asks:
+            return self.session.question_prompts
+        return ()
 
     def prepare(self) -> None:
         """Do work that is specific to the metric: altered weights, other decoding, further passes."""
@@ -149,7 +152,9 @@ class Metric:
 
     @property
     def sets_read(self) -> tuple[str, ...]:
-        return tuple(self.session.forget_and_retain_sets) if FORGET_OR_RETAIN in self.reads else self.reads
+        if FORGET_OR_RETAIN in self.reads:
+            return tuple(self.session.forget_and_retain_sets)
+        return self.reads
 
     def record_tokens(self, **formulas: Callable[[Example, TokenRow], float | None]) -> None:
         """Record columns that are computed from a row and its teacher-forced outputs, for the sets in `reads`."""
@@ -160,7 +165,9 @@ class Metric:
     def record_answers(self, **formulas: Callable[[Example, str], float | None]) -> None:
         """Record columns that are computed from a row and the answer to its own question, for sets of questions."""
         for split, rows in self.session.forget_and_retain_sets.items():
-            for name, formula in formulas.items() if any(row.messages for row in rows) else ():
+            if not any(row.messages for row in rows):
+                continue
+            for name, formula in formulas.items():
                 self.record_column(split, name, self.session.score_answers(split, formula))
 
     def record_column(self, split: str, name: str, values: Iterable[float | None], *, unscored: int = 0) -> None:
@@ -176,7 +183,7 @@ class Metric:
         if not any(column.on(split) and column.field(name) is not None for column in self.columns):
             raise ValueError(f"metric {self.name} records {name!r} on {split!r}, but has no column of this name there.")
         rows = self.session.rows[split]
-        rows.metrics[name] = tuple(None if value is None else float(value) for value in values)
+        rows.metrics[name] = tuple(apply_known(float, values))
         if unscored:
             rows.unscored[name] = unscored
 
@@ -184,8 +191,9 @@ class Metric:
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Yield (name, value) of columns that need several sets or a reference model; here, of those with `of`."""
         for column in cls.columns:
-            if found := sides.this.derived(column.formula, column.of):
-                yield column.name, found
+            derived = sides.this.derived(column.formula, column.of)
+            if derived is not None:
+                yield column.name, derived
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
@@ -214,8 +222,7 @@ class JudgedMetric(Metric):
         """Record the values of one column, once its claims are judged."""
         split, name, formula, rows = column
         verdicts = [[self.session.verdict(claim) for claim in row] for row in rows]
-        shares = map(formula, verdicts)
-        percent = [None if share is None else 100 * share for share in shares]
+        percent = apply_known(lambda share: 100 * share, map(formula, verdicts))
         self.record_column(split, name, percent, unscored=sum(row.count(None) for row in verdicts))
 
 
@@ -232,7 +239,7 @@ class ProbeMetric(Metric):
         prompts = [self.prompt(probe) if probe.kind in kinds else None for probe in self.session.benchmark_probes]
         wanted = [prompt for prompt in prompts if prompt is not None]
         said = self.session.generate(wanted, label=label, decoding=decoding)
-        return [None if prompt is None else said[prompt] for prompt in prompts]
+        return apply_known(said.get, prompts)
 
     def record_kind(self, kind: str, column: str, values: Sequence[float | None]) -> None:
         """Record the values of one kind of probes, None for others, so that all kinds share resampled subjects."""

@@ -36,16 +36,17 @@ def question_prompts(row: Example, paraphrases: int) -> list[Prompt]:
 
 
 def after_examples(prompt: Prompt, examples: tuple[Message, ...]) -> Prompt:
-    lead = 1 if prompt.messages[0].role == "system" else 0
-    return Prompt((*prompt.messages[:lead], *examples, *prompt.messages[lead:]))
+    first, *rest = prompt.messages
+    if first.role == "system":  # stays the first turn: most chat templates allow it nowhere else
+        return Prompt((first, *examples, *rest))
+    return Prompt((*examples, first, *rest))
 
 
 def claim(row: Example, answer: str | None) -> Claim | None:
     """Return an answer as a claim, None without one; it is judged by the row's own question, also if a paraphrase was asked."""
     if answer is None:
         return None
-    facts = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
-    return Claim(question=row.question, reference=row.answer, answer=answer, facts=facts)
+    return Claim(question=row.question, reference=row.answer, answer=answer, facts=span_texts(row))
 
 
 def span_texts(row: Example) -> tuple[str, ...]:
@@ -60,18 +61,23 @@ def labelled_parts(row: Example) -> tuple[str, ...]:
 
 def says(text: str, phrase: str) -> bool:
     """Return whether a text contains a phrase as whole words, ignoring case and white space."""
-    return re.search(pattern_of(phrase), text, re.IGNORECASE) is not None if phrase.strip() else False
+    if not phrase.strip():
+        return False
+    return re.search(pattern_of(phrase), text, re.IGNORECASE) is not None
 
 
 def pattern_of(phrase: str) -> str:
     """Return a regular expression for a phrase as whole words; scripts without spaces have no word boundaries."""
     body = r"\s+".join(re.escape(word) for word in phrase.split())
     first, last = phrase.strip()[:1], phrase.strip()[-1:]
-    start, end = (character.isascii() and character.isalnum() for character in (first, last))
-    return (r"(?<!\w)" if start else "") + body + (r"(?!\w)" if end else "")
+    if first.isascii() and first.isalnum():
+        body = rf"(?<!\w){body}"
+    if last.isascii() and last.isalnum():
+        body = rf"{body}(?!\w)"
+    return body
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -85,8 +91,8 @@ class InContextExamples:
     def __init__(self, retain: Sequence[Example], forget: Sequence[Example], *, count: int = 3, seed: int = 42) -> None:
         """Index the forget questions and answers, which must not be shown."""
         self._retain, self._count, self._seed = retain, count, seed
-        self._questions = frozenset(folded(text) for row in forget for text in (row.question, *row.paraphrases))
-        self._answers = frozenset(folded(row.answer) for row in forget)
+        self._questions = frozenset(fold(text) for row in forget for text in (row.question, *row.paraphrases))
+        self._answers = frozenset(fold(row.answer) for row in forget)
 
     def of(self, row: Example, number: int) -> tuple[Message, ...]:
         """Return 2 x count alternating user and assistant turns, which depend only on (seed, row, number).
@@ -109,18 +115,20 @@ class InContextExamples:
 
     def rows(self, row: Example, rng: random.Random) -> list[Example]:
         """Draw at most `count` rows with distinct questions."""
-        questions = {folded(text) for text in (row.question, *row.paraphrases)}
-        answer = folded(row.answer)
-        names = (*labelled_parts(row), *([row.subject] if row.subject else []))
+        questions = {fold(text) for text in (row.question, *row.paraphrases)}
+        answer = fold(row.answer)
+        names = list(labelled_parts(row))
+        if row.subject:
+            names.append(row.subject)
         drawn: list[Example] = []
-        for other in _shuffled(self._retain, rng):
+        for other in _draw_all(self._retain, rng):
             if len(drawn) == self._count:
                 break
             if sum(turn.role != "system" for turn in other.messages) != 1:
                 continue
             if row.subject is not None and other.subject == row.subject:
                 continue
-            question, other_answer = folded(other.question), folded(other.answer)
+            question, other_answer = fold(other.question), fold(other.answer)
             if question in questions or question in self._questions:
                 continue
             if other_answer == answer or other_answer in self._answers:
@@ -132,7 +140,7 @@ class InContextExamples:
         return drawn
 
 
-def _shuffled(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
+def _draw_all(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
     """Yield all rows in random order; drawing few of many rows is cheap."""
     moved: dict[int, int] = {}
     for place in range(len(rows)):
@@ -158,19 +166,21 @@ def with_synonyms(question: str, rng: random.Random, *, keep_out: Sequence[str] 
             return match.group()
         if article is None:
             return other
-        return f"{'an' if other[0] in 'aeiou' else 'a'} {other}"
+        if other[0] in "aeiou":
+            return f"an {other}"
+        return f"a {other}"
 
     pieces = _QUOTED.split(question)
     return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
 
 
-def introduced(question: str, subject: str, frame: str) -> str:
+def introduce_subject(question: str, subject: str, frame: str) -> str:
     """Name the subject first, by the template `frame`, and refer to it as "this person" in the question."""
     asked = re.sub(pattern_of(subject), "this person", question, flags=re.IGNORECASE)
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
 
 
-def lettered_options(options: Sequence[str]) -> str:
+def letter_options(options: Sequence[str]) -> str:
     return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
 
 
@@ -184,4 +194,6 @@ def resolve_choice(reply: str, options: Sequence[str]) -> str:
     if lettered is None:
         return reply
     option, rest = options[lettered[0]], lettered[1]
-    return rest if rest.casefold().startswith(option.casefold()) else f"{option} {rest}".strip()
+    if rest.casefold().startswith(option.casefold()):
+        return rest
+    return f"{option} {rest}".strip()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,17 +31,17 @@ _METRICS = Registry[type[Metric]](
         "judge": "atwu.evaluation.metrics.judge_scores:JudgeScores",
         "truth_ratio": "atwu.evaluation.metrics.truth_ratio:TruthRatio",
         "membership": "atwu.evaluation.metrics.membership:Membership",
-        "gradient_norm": "atwu.evaluation.metrics.gradient_norm:GradientNorm",
+        "gradient_norm": "atwu.evaluation.metrics.membership:GradientNorm",
         "open_ended": "atwu.evaluation.metrics.open_ended:OpenEnded",
         "general_text": "atwu.evaluation.metrics.fluency:GeneralText",
         "families": "atwu.evaluation.metrics.families:Families",
         "sampling": "atwu.evaluation.metrics.judge_scores:BestOfN",
-        "rwku": "atwu.evaluation.metrics.rwku_scores:Rwku",
-        "lume": "atwu.evaluation.metrics.lume_scores:Lume",
-        "muse": "atwu.evaluation.metrics.muse_scores:Muse",
-        "knowundo": "atwu.evaluation.metrics.knowundo_scores:KnowUnDo",
+        "rwku": "atwu.evaluation.metrics.rouge:Rwku",
+        "lume": "atwu.evaluation.metrics.benchmark_scores:Lume",
+        "muse": "atwu.evaluation.metrics.benchmark_scores:Muse",
+        "knowundo": "atwu.evaluation.metrics.benchmark_scores:KnowUnDo",
         "tasks": "atwu.evaluation.metrics.tasks:Tasks",
-        "relearning": "atwu.evaluation.metrics.relearning:Relearning",
+        "relearning": "atwu.evaluation.metrics.weight_attacks:Relearning",
         "quantization": "atwu.evaluation.metrics.weight_attacks:QuantizationAttack",
     },
 )
@@ -76,27 +78,28 @@ def _add(metric: type[Metric]) -> None:
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
     every = (*_METRICS.values(), metric)
-    for kind, names in (
-        ("setting", [each.name for each in (*SHARED_SETTINGS, *(one for known in every for one in known.settings))]),
-        ("column", [column.name for known in every for column in known.columns]),
-    ):
-        if twice := [name for name in names if names.count(name) > 1]:
+    settings = [setting.name for known in every for setting in known.settings]
+    settings += [setting.name for setting in SHARED_SETTINGS]
+    columns = [column.name for known in every for column in known.columns]
+    for kind, names in (("setting", settings), ("column", columns)):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
             raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
     for setting in metric.settings:
         setting.value(setting.default, strict=True)
     _METRICS.add(metric.name, metric)
 
 
-def _is_metric(found: Any) -> TypeGuard[type[Metric]]:
-    return isinstance(found, type) and issubclass(found, Metric)
+def _is_metric(entry: Any) -> TypeGuard[type[Metric]]:
+    return isinstance(entry, type) and issubclass(entry, Metric)
 
 
-def _add_plugin(found: Any) -> None:
+def _add_plugin(entry: Any) -> None:
     """Add a metric of an installed package, or call its function that registers some."""
-    if not _is_metric(found):
-        found()
-    elif _METRICS.get(found.name) is not found:  # its module may have registered it
-        _add(found)
+    if not _is_metric(entry):
+        entry()
+    elif _METRICS.get(entry.name) is not entry:  # its module may have registered it
+        _add(entry)
 
 
 def all_settings() -> tuple[MetricSetting, ...]:
@@ -113,18 +116,15 @@ class EvaluateConfig(SimpleNamespace):
     Defaults follow the ATWU paper where it states them.
     """
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **chosen: Any) -> None:
         known = {setting.name: setting for setting in all_settings()}
-        for name in given:
+        for name in chosen:
             if name not in known:
                 hint = did_you_mean(name, known, f" Settings: {', '.join(known)}.")
                 raise ValueError(f"unknown evaluation setting {name!r}.{hint}")
-        super().__init__(
-            **{
-                name: setting.value(given[name], strict=True) if name in given else setting.default
-                for name, setting in known.items()
-            }
-        )
+        super().__init__(**{name: setting.default for name, setting in known.items()})
+        for name, value in chosen.items():
+            setattr(self, name, known[name].value(value, strict=True))
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -150,10 +150,13 @@ def selected_metrics(
         reference_models: Whether the weights of the original and the retain-only model are available.
     """
     metrics = all_metrics()
-    have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
+    have = set(sets)
+    if have - set(SPECIAL_SETS):
+        have.add(FORGET_OR_RETAIN)
 
     def lacking(metric: type[Metric]) -> str | None:
-        if missing := [need for need in metric.needs if need not in have]:
+        missing = [need for need in metric.needs if need not in have]
+        if missing:
             return f"{' and '.join(missing)} rows, which are not given"
         if metric.needs_weights and not weights:
             return "the model's weights; a served model only generates answers"
@@ -167,11 +170,14 @@ def selected_metrics(
         fitting = [name for name, metric in metrics.items() if lacking(metric) is None]
         wanted = [name for name in fitting if names == "all" or metrics[name].default]
     else:
-        wanted = [names] if isinstance(names, str) else list(names)
+        wanted = list(names)
+        if isinstance(names, str):
+            wanted = [names]
         if not wanted:
             raise ValueError("no metric is named; leave metrics out for the default ones, or name some.")
         for name in wanted:
-            if what := lacking(find_metric(name)):
+            what = lacking(find_metric(name))
+            if what is not None:
                 raise ValueError(f"metric {name!r} needs {what}.")
     return [
         name for name, metric in metrics.items() if name in wanted and (metric.runs_on_references or not references)
@@ -180,12 +186,12 @@ def selected_metrics(
 
 def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
     """Reject probes or tasks that no selected metric uses."""
-    for given in (*PROBE_SETS, TASKS):
-        if given in sets and given not in names:
-            selected_metrics(given, sets=sets, weights=weights)
+    for unused in (*PROBE_SETS, TASKS):
+        if unused in sets and unused not in names:
+            selected_metrics(unused, sets=sets, weights=weights)  # says what else the metric of that name lacks
             raise ValueError(
-                f"{given} is given, but the metrics {', '.join(names) or 'selected'} do not use it; add the metric "
-                f"{given} or leave it out."
+                f"{unused} is given, but the metrics {', '.join(names) or 'selected'} do not use it; add the metric "
+                f"{unused} or leave it out."
             )
 
 
@@ -204,39 +210,51 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
     The placeholder is "" for a column without one. None if no metric records the name on this set (None: on any set but
     `tasks`, where any name is possible).
     """
-    found = [
-        (metric, column, field)
-        for metric in all_metrics().values()
-        for column in metric.columns
-        if (split is None and TASKS not in column.sets) or (split is not None and column.on(split))
-        if (field := column.field(name)) is not None
-    ]
-    return min(found, key=lambda each: bool(each[2]), default=None)  # an exact name before one with a placeholder
+    with_placeholder = None
+    for metric in all_metrics().values():
+        for column in metric.columns:
+            possible = TASKS not in column.sets
+            if split is not None:
+                possible = column.on(split)
+            field = column.field(name)
+            if not possible or field is None:
+                continue
+            if not field:
+                return metric, column, field  # an exact name comes before one with a placeholder
+            with_placeholder = with_placeholder or (metric, column, field)
+    return with_placeholder
 
 
 def value_range(name: str, split: str) -> ValueRange:
     """Return the smallest and largest possible value of a number; (None, None) if no metric records it on this set."""
-    found = find_column(name, split)
-    return (None, None) if found is None else found[1].range
+    definition = find_column(name, split)
+    if definition is None:
+        return (None, None)
+    return definition[1].range
 
 
 def short_name(name: str, split: str | None = None) -> str:
     """Return the short name of a number, for table heads."""
-    found = find_column(name, split)
-    if found is None:
-        return name.replace("_", " ") if name.islower() else name
-    _, column, field = found
-    before, brace, rest = column.title.partition("{")
-    return f"{before}{field.replace('_', ' ')}{rest.partition('}')[2]}" if brace else column.title
+    definition = find_column(name, split)
+    if definition is None and name.islower():
+        return name.replace("_", " ")
+    if definition is None:
+        return name
+    _, column, field = definition
+    return re.sub(r"\{\w+\}", lambda _: field.replace("_", " "), column.title)
 
 
 def metric_definition(name: str, split: str | None = None) -> str | None:
     """Return the definition of a number, without a full stop; None if no metric records it."""
-    found = find_column(name, split)
-    return None if found is None else found[1].meaning
+    definition = find_column(name, split)
+    if definition is None:
+        return None
+    return definition[1].meaning
 
 
 def where_computed(name: str, split: str | None = None) -> str | None:
     """Return file and function of a number's formula, such as `atwu/evaluation/metrics/memorization.py:es_delta`."""
-    found = find_column(name, split)
-    return None if found is None else found[1].where
+    definition = find_column(name, split)
+    if definition is None:
+        return None
+    return definition[1].where

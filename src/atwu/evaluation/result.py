@@ -10,10 +10,10 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, with_config
 
@@ -26,6 +26,7 @@ from atwu.evaluation.columns import FORGET, OVERALL, Direction
 if TYPE_CHECKING:
     import pandas as pd
 
+_T = TypeVar("_T")
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
@@ -119,13 +120,17 @@ class EvalResult:
 
     def summary(self) -> str:
         """Return every value with its interval, and the warnings, as text of 80 columns."""
-        found = [(split, metric + ARROWS[value.direction], value) for split, metric, value in measured_numbers(self)]
-        width = max((len(name) for _, name, _ in found), default=0) + 2
+        numbers = [(split, metric + ARROWS[value.direction], value) for split, metric, value in measured_numbers(self)]
+        width = max((len(name) for _, name, _ in numbers), default=0) + 2
         lines, last = [self.model], ""
-        for split, name, value in found:
+        for split, name, value in numbers:
             if split != last:
-                rows = f" ({value.n} rows{', lower is better' if split == FORGET else ''})" if split != OVERALL else ""
-                lines += ["", f"{split + rows:<{width}}{'value':>9}  95 % interval"]
+                title = f"{split} ({value.n} rows)"
+                if split == FORGET:
+                    title = f"{split} ({value.n} rows, lower is better)"
+                elif split == OVERALL:
+                    title = split
+                lines += ["", f"{title:<{width}}{'value':>9}  95 % interval"]
                 last = split
             number = format_number(value.value, value.digits)
             lines.append(f"  {name:<{width - 2}}{number:>9}  {format_interval(value)}".rstrip())
@@ -155,6 +160,12 @@ class EvalResult:
         return f"<p>{html.escape(self.model)}</p>{table}{notes}"
 
 
+def apply_known(formula: Callable[..., _T | None], *columns: Iterable[Any]) -> list[_T | None]:
+    """Apply a formula row by row to columns of equal length; None where a row lacks one of its inputs."""
+    rows = zip(*columns, strict=True)
+    return [None if any(value is None for value in row) else formula(*row) for row in rows]
+
+
 def row_id(example: Example) -> str:
     """Return the ID of a row; equal rows have equal IDs."""
     return short_hash([[message.role, message.content] for message in example.messages] + [example.answer])[:16]
@@ -173,7 +184,9 @@ def read_result(path: str | Path) -> EvalResult:
 def format_number(value: float | None, digits: int) -> str:
     """Format a number; zero has no minus sign."""
     shown = f"{value:.{digits}f}"
-    return shown[1:] if shown.startswith("-") and not shown.strip("-0.") else shown
+    if not shown.strip("-0."):
+        return shown.removeprefix("-")
+    return shown
 
 
 def format_interval(cell: MetricValue) -> str:

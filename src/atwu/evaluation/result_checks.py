@@ -33,13 +33,20 @@ def provenance(
     generator: Generator | None,
 ) -> dict[str, Any]:
     """Return all settings, the judge and fingerprints of the rows, as plain JSON."""
-    backend, found, _ = ("transformers", "/", "") if generator is None else generator.identity.partition("/")
+    backend, dtype, template = "transformers", None, None
+    if generator is not None:
+        name, slash, _ = generator.identity.partition("/")
+        backend = name if slash else "other"
+    if model is not None:
+        dtype = str(model.dtype).removeprefix("torch.")
+    if tokenizer is not None:
+        template = short_hash(tokenizer.chat_template)
     chosen_settings = {
         "metrics": list(metrics),
         **config.values,
-        "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
-        "backend": backend if found else "other",
-        "chat_template": None if tokenizer is None else short_hash(tokenizer.chat_template),
+        "dtype": dtype,
+        "backend": backend,
+        "chat_template": template,
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
         "questions_per_row": {
@@ -76,7 +83,7 @@ def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: st
 
 def different_template(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> str | None:
     """Return a warning if another model was measured with another chat template; None where one of them is unknown."""
-    mine, theirs = (each.get("chat_template") for each in (settings, other.settings))
+    mine, theirs = (side.get("chat_template") for side in (settings, other.settings))
     if mine is None or theirs is None or mine == theirs:
         return None
     return (
@@ -95,8 +102,10 @@ def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[tuple[
                 for name, value in values.items():
                     if not column.on(split) or column.field(name) is None or value.value is None:
                         continue
-                    before = None if original is None else original.sets.get(split, {}).get(name)
-                    sentence = column.lost(name, value.value, None if before is None else before.value)
+                    before = None
+                    if original is not None and name in original.sets.get(split, {}):
+                        before = original.sets[split][name].value
+                    sentence = column.lost(name, value.value, before)
                     if sentence is not None:
                         yield split, name, sentence
 
@@ -120,17 +129,19 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
         for name, value in metrics.items():
             if value.unscored:
                 yield f"{split}: {value.unscored} answers have no verdict in {name}; they are left out of its value."
+    # A row without a subject has its ID in place of it.
+    measured_rows = {split: result.rows[split] for split in (FORGET, RETAIN) if split in result.rows}
     without_subjects = [
-        split
-        for split in (FORGET, RETAIN)
-        if (rows := result.rows.get(split)) is not None and len(rows.ids) > 1 and rows.subjects == rows.ids
+        split for split, rows in measured_rows.items() if len(rows.ids) > 1 and rows.subjects == rows.ids
     ]
     if without_subjects:
         yield (
             f"{' and '.join(without_subjects)}: rows have no subjects, so intervals treat them as independent; they are too "
             "narrow if several rows are about the same subject (add a column 'subject')."
         )
-    for split in (each for each in (FORGET, RETAIN) if each not in without_subjects):
+    for split in (FORGET, RETAIN):
+        if split in without_subjects:
+            continue
         clusters = max((value.clusters for value in result.sets.get(split, {}).values()), default=0)
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals are based on only {clusters} subjects, so they are wide and cover 95 % only roughly."

@@ -17,7 +17,7 @@ from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
-from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
+from atwu.evaluation.result import EvalResult, MetricValue, RowValues, apply_known, row_id
 from atwu.evaluation.teacher_forced import OriginalReader, TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
@@ -97,10 +97,7 @@ class Session:
 
     def score_answers(self, split: str, formula: Callable[[Example, str], float | None]) -> list[float | None]:
         """Apply a formula to each row and the answer to its own question; None without an answer."""
-        answers = self.question_answers(split)
-        return [
-            None if text is None else formula(row, text) for row, text in zip(self.sets[split], answers, strict=True)
-        ]
+        return apply_known(formula, self.sets[split], self.question_answers(split))
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -117,7 +114,9 @@ class Session:
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
-        return self.encoded(RETAIN) if self.pool == self.sets.get(RETAIN) else self.encode(self.pool, what="pool")
+        if self.pool == self.sets.get(RETAIN):  # most often the pool is the retain set, which is encoded already
+            return self.encoded(RETAIN)
+        return self.encode(self.pool, what="pool")
 
     def tokens(self, split: str) -> list[TokenRow]:
         """Return the teacher-forced outputs for every token of a set; the pass runs once."""
@@ -154,25 +153,32 @@ class Session:
         """
         distinct = list(dict.fromkeys(prompts))
         system = self.config.system
-        found = generate_all(
+        generations = generate_all(
             generator or self.generator,
             [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in distinct],
             decoding or Decoding(max_new_tokens=self.config.max_new_tokens),
             store=self.store,
             progress=label if self.progress else None,
         )
-        if cut := sum(without_thoughts(generation.text) is None for generation in found):
+        cut = sum(without_thoughts(generation.text) is None for generation in generations)
+        if cut:
             self.warnings.append(
-                f"{cut} of {len(found)} answers ({label}) end within their thoughts and are measured as empty; raise "
+                f"{cut} of {len(generations)} answers ({label}) end within their thoughts and are measured as empty; raise "
                 "max_new_tokens, or turn thinking off with chat_template_kwargs."
             )
-        if errors := [generation.error for generation in found if generation.error is not None]:
+        errors = [generation.error for generation in generations if generation.error is not None]
+        if errors:
             self.warnings.append(
-                f"{len(errors)} of {len(found)} prompts ({label}) got no answer and are not scored. First error: {errors[0]}"
+                f"{len(errors)} of {len(generations)} prompts ({label}) got no answer and are not scored. "
+                f"First error: {errors[0]}"
             )
-        self.generated_tokens += sum(generation.tokens for generation in found)
-        answers = (None if generation.error is not None else generation.answer for generation in found)
-        return dict(zip(distinct, answers, strict=True))
+        self.generated_tokens += sum(generation.tokens for generation in generations)
+        answers: dict[Prompt, str | None] = {}
+        for prompt, generation in zip(distinct, generations, strict=True):
+            answers[prompt] = generation.answer
+            if generation.error is not None:
+                answers[prompt] = None
+        return answers
 
     def answer_all(self, prompts: Iterable[Prompt]) -> None:
         """Answer the prompts of all metrics greedily in one pass.
@@ -204,8 +210,12 @@ class Session:
 
     def verdict(self, claim: Claim | None) -> bool | None:
         """Return whether an answer is correct; None without an answer or a readable verdict."""
-        return None if claim is None else self._verdicts[claim].correct
+        if claim is None:
+            return None
+        return self._verdicts[claim].correct
 
     def preference(self, pair: Pair | None) -> Preference:
         """Return the ratings of a pair of answers; none without an answer."""
-        return Preference(None, None) if pair is None else self._preferences[pair]
+        if pair is None:
+            return Preference(None, None)
+        return self._preferences[pair]

@@ -79,26 +79,36 @@ def read_tokens(
     shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for batch, tensors in token_batches(model, rows, batch_tokens):
-            temperature = 1.0 if entropy or moments else None
+            temperature, scores = None, None
+            if entropy or moments:  # the mean of the log-probability, of which moments are, is minus the entropy
+                temperature = 1.0
             (out,) = forward_tokens(
                 model, [tensors], predictions=True, entropy_temperature=temperature, variance=moments
             )
             assert out.predictions is not None
-            scores = None if scorer is None else _scores(scorer, out, [rows[index] for index in batch])
+            if scorer is not None:
+                scores = _scores(scorer, out, [rows[index] for index in batch])
             mask = out.mask.cpu().numpy()
             for place, index in enumerate(batch):
                 kept = mask[place]
                 row = rows[index]
-                where = np.flatnonzero(kept) + 1
+                where = np.flatnonzero(kept) + 1  # the position before a token predicts it
+                labels = None
+                if row.token_labels is not None:
+                    labels = np.asarray(row.token_labels, dtype=np.int64)[where]
+                entropies, variances, token_scores = (
+                    None if values is None else values[place].double().cpu().numpy()[kept]
+                    for values in (out.entropy, out.variance, scores)
+                )
                 results[index] = TokenRow(
                     targets=np.asarray(row.labels, dtype=np.int64)[where],
                     predictions=out.predictions[place].cpu().numpy()[kept],
                     logps=out.logps[place].double().cpu().numpy()[kept],
-                    entropy=None if out.entropy is None else out.entropy[place].double().cpu().numpy()[kept],
-                    scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
-                    labels=None if row.token_labels is None else np.asarray(row.token_labels, dtype=np.int64)[where],
+                    entropy=entropies,
+                    scores=token_scores,
+                    labels=labels,
                     offsets=tuple(row.answer_offsets[position] for position in where),
-                    variance=None if out.variance is None else out.variance[place].double().cpu().numpy()[kept],
+                    variance=variances,
                 )
             bar.update(len(batch))
     return [row for row in results if row is not None]
@@ -106,7 +116,9 @@ def read_tokens(
 
 def _scores(scorer: TokenScorer, out: TokenOutputs, rows: Sequence[EncodedRow]) -> Tensor:
     offsets = [offset for offset in (scorer.offset(row) for row in rows) if offset is not None]
-    offset = torch.cat(offsets).to(out.logps.device) if offsets else None
+    offset = None
+    if offsets:
+        offset = torch.cat(offsets).to(out.logps.device)
     return out.to_grid(scorer(out.hidden(scorer.hidden_position), offset))
 
 
@@ -119,44 +131,6 @@ MAX_TOKENS = 1024
 """Longest question and answer; longer answers are truncated."""
 
 
-def answer_logps(
-    model: Any,
-    tokenizer: Any,
-    rows: Sequence[Example],
-    answers: Sequence[str],
-    *,
-    system: str | None = None,
-    batch_tokens: int = 4096,
-) -> FloatArray:
-    """Return the mean log-probability of the likelier three quarters of each answer's tokens.
-
-    Args:
-        model: the reading model, in general not the one that gave the answers.
-        tokenizer: its tokenizer.
-        rows: whose conversations precede the answers; their `answer` is not read.
-        answers: one per row.
-        system: system prompt of conversations without one.
-        batch_tokens: tokens per batch; changes speed and memory only.
-
-    Returns:
-        Shape (rows,), at most 0; NaN for an answer of fewer than `MIN_TOKENS` tokens, without the terminal token.
-    """
-    logps = np.full(len(rows), np.nan)
-    told = {
-        place: Example(row.messages, answer)
-        for place, (row, answer) in enumerate(zip(rows, answers, strict=True))
-        if answer.strip()
-    }
-    if not told:
-        return logps
-    encoded = Encoder(tokenizer, max_length=MAX_TOKENS, system=system).encode_rows(told.values(), what="answers").rows
-    for place, tokens in zip(told, read_tokens(model, encoded, entropy=False, batch_tokens=batch_tokens), strict=True):
-        content = np.sort(tokens.logps[tokens.content])
-        if len(content) >= MIN_TOKENS:
-            logps[place] = float(np.mean(content[math.ceil(UNLIKELY_SHARE * len(content)) :]))
-    return logps
-
-
 @dataclass(frozen=True, slots=True)
 class OriginalReader:
     """The original model, which reads what another one wrote."""
@@ -167,5 +141,27 @@ class OriginalReader:
     """System prompt of conversations without one."""
 
     def read(self, rows: Sequence[Example], answers: Sequence[str]) -> FloatArray:
-        """Return `answer_logps` of answers to the questions of rows."""
-        return answer_logps(self.model, self.tokenizer, rows, answers, system=self.system)
+        """Return the mean log-probability of the likelier three quarters of each answer's tokens.
+
+        Args:
+            rows: whose conversations precede the answers; their `answer` is not read.
+            answers: one per row.
+
+        Returns:
+            Shape (rows,), at most 0; NaN for an answer of fewer than `MIN_TOKENS` tokens, without the terminal token.
+        """
+        logps = np.full(len(rows), np.nan)
+        told = {
+            place: Example(row.messages, answer)
+            for place, (row, answer) in enumerate(zip(rows, answers, strict=True))
+            if answer.strip()
+        }
+        if not told:
+            return logps
+        encoder = Encoder(self.tokenizer, max_length=MAX_TOKENS, system=self.system)
+        encoded = encoder.encode_rows(told.values(), what="answers").rows
+        for place, tokens in zip(told, read_tokens(self.model, encoded, entropy=False), strict=True):
+            content = np.sort(tokens.logps[tokens.content])
+            if len(content) >= MIN_TOKENS:
+                logps[place] = float(np.mean(content[math.ceil(UNLIKELY_SHARE * len(content)) :]))
+        return logps

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from torch import nn
 from transformers.trainer_utils import speed_metrics
 
-from atwu._names import lookup
 from atwu.data.schema import Example
 from atwu.evaluation.columns import OVERALL, RETAIN
 from atwu.evaluation.evaluate import Evaluation, evaluate
-from atwu.evaluation.registry import EvaluateConfig, find_metric, selected_metrics
+from atwu.evaluation.registry import EvaluateConfig, selected_metrics
 from atwu.evaluation.result import EvalResult, measured_numbers
 from atwu.modeling.layers import unwrap
 from atwu.training.config import UnlearnConfig
@@ -63,9 +61,10 @@ class UnlearnTrainer(MethodTrainer):
         eval_config: EvaluateConfig | None = None,
         **options: Any,
     ) -> None:
-        given = None if eval_dataset is None else _sets(eval_dataset)
-        if given is not None:
-            selected_metrics(eval_metrics, sets=given, weights=True)
+        sets: dict[str, Sequence[Example]] = {}
+        if eval_dataset is not None:
+            sets = _sets(eval_dataset)
+            selected_metrics(eval_metrics, sets=sets, weights=True)
         self.eval_metrics, self.eval_config, self._retain = eval_metrics, eval_config, retain_dataset
         self.eval_result: EvalResult | None = None
         """Full result of the last `evaluate()`: intervals, row values, answers."""
@@ -74,13 +73,13 @@ class UnlearnTrainer(MethodTrainer):
             args,
             forget_dataset=forget_dataset,
             retain_dataset=retain_dataset,
-            eval_dataset=given or {},
+            eval_dataset=sets,
             **options,
         )
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
-        if self.args.eval_strategy != "no":
-            self._check_best_metric(given or self._default_sets())  # unusable rows fail now
+        if self.args.eval_strategy != "no" and not sets:
+            self._default_sets()  # unusable rows fail now
 
     def evaluate(
         self,
@@ -105,10 +104,11 @@ class UnlearnTrainer(MethodTrainer):
         if self.sharded:
             raise ValueError(_SHARDED_ERROR)
         known: Mapping[str, Sequence[Example]] = cast(Any, self.eval_dataset) or self._default_sets()
+        sets = known
         if isinstance(eval_dataset, str) and eval_dataset in known:
-            sets: Mapping[str, Sequence[Example]] = {eval_dataset: known[eval_dataset]}
-        else:
-            sets = known if eval_dataset is None else _sets(eval_dataset)
+            sets = {eval_dataset: known[eval_dataset]}
+        elif eval_dataset is not None:
+            sets = _sets(eval_dataset)
         begun = time.time()
         result = evaluate(
             unwrap(cast(nn.Module, self.model)),
@@ -131,21 +131,6 @@ class UnlearnTrainer(MethodTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
 
-    def _check_best_metric(self, sets: Collection[str]) -> None:
-        """Check that an evaluation logs `metric_for_best_model`."""
-        if (best := self.args.metric_for_best_model) is None:
-            return
-        wanted = best if best.startswith("eval_") else f"eval_{best}"
-        columns = [
-            replace(column, name=_logged_name("eval", split, column.name))
-            for metric in map(find_metric, selected_metrics(self.eval_metrics, sets=sets, weights=True))
-            for split in (*sets, *metric.own_rows(self.eval_config or EvaluateConfig()), OVERALL)
-            for column in metric.columns
-            if column.on(split) and all(source in sets for source, _ in column.of)
-        ]
-        if all(column.field(wanted) is None for column in columns):
-            lookup("metric_for_best_model", best, dict.fromkeys(column.name for column in columns))
-
     def _default_sets(self) -> dict[str, Sequence[Example]]:
         """Return the trainer's forget and retain sets, also if the method uses no retain set."""
         sets: dict[str, Any] = dict(self.sets)
@@ -155,9 +140,13 @@ class UnlearnTrainer(MethodTrainer):
 
 
 def _logged_name(prefix: str, split: str, metric: str) -> str:
-    return "_".join([prefix, *([] if split in (ONE_SET, OVERALL) else [split]), metric])
+    if split in (ONE_SET, OVERALL):
+        return f"{prefix}_{metric}"
+    return f"{prefix}_{split}_{metric}"
 
 
-def _sets(given: Any) -> dict[str, Sequence[Example]]:
-    named = given if isinstance(given, Mapping) else {ONE_SET: given}
+def _sets(source: Any) -> dict[str, Sequence[Example]]:
+    named = source
+    if not isinstance(source, Mapping):
+        named = {ONE_SET: source}
     return {name: text_rows(rows, what=name).examples or () for name, rows in named.items()}

@@ -20,7 +20,6 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.trace import Trace, TracedRow
 from atwu.evaluation.weighting_scores import (
     SIMPLE_NOUNS,
     ScoreContext,
@@ -28,7 +27,7 @@ from atwu.evaluation.weighting_scores import (
     scored_weightings,
     token_scores,
 )
-from atwu.evaluation.word_scores import word_scores
+from atwu.evaluation.word_scores import Trace, TracedRow, word_scores
 
 
 class WeightTrace(TrainerCallback):
@@ -95,8 +94,8 @@ class WeightTrace(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            found = self.trace()
-            write_json(self.finished, {"schema": found.schema} | dataclasses.asdict(found))
+            trace = self.trace()
+            write_json(self.finished, {"schema": trace.schema} | dataclasses.asdict(trace))
 
     def _save(self, state: Any, control: Any) -> None:
         """Write the records just before a checkpoint from which the run may resume."""
@@ -120,15 +119,15 @@ class WeightTrace(TrainerCallback):
                 auxiliary=self._auxiliary.get(name),
                 noun_finder=str(self._trainer.recipe.settings.get("noun_finder", SIMPLE_NOUNS)),
             )
-            found = token_scores(context, [self._weighting])[self._weighting]
+            scores = token_scores(context, [self._weighting])[self._weighting]
             words = [
                 word_scores(example.answer, row.offsets, values)
-                for example, row, values in zip(examples[: self._shown], tokens, found, strict=False)
+                for example, row, values in zip(examples[: self._shown], tokens, scores, strict=False)
             ]
             record["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]
-            values = [value for value in score_auroc(found, tokens) if value is not None]
+            values = [value for value in score_auroc(scores, tokens) if value is not None]
             record["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         record["seconds"] = round(time.perf_counter() - begun, 3)
         self._records.append(record)

@@ -63,22 +63,34 @@ class AuxiliaryModels:
 def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
     """Return the auxiliary models recorded in a run folder; None if it used none or they no longer exist."""
     file = Path(folder).expanduser() / RECORD_NAME
-    record = read_json(file) if file.is_file() else None
-    recipe = record.get("recipe") if isinstance(record, dict) else None
-    return auxiliary_models_of(recipe.get("settings") if isinstance(recipe, dict) else None)
+    if not file.is_file():
+        return None
+    record = read_json(file)
+    for key in ("recipe", "settings"):
+        if not isinstance(record, dict):  # of another program
+            return None
+        record = record.get(key)
+    return auxiliary_models_of(record)
 
 
 def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
     """Return the auxiliary models named in a recipe's settings; None if it names none or they no longer exist."""
-    found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
-    # OWNER/NAME is a local path that no longer exists if OWNER is a folder, else a Hub name.
-    names = [
-        name
-        for name in found
-        if isinstance(name, str)
-        and (Path(name).is_dir() or (re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).parent.is_dir()))
-    ]
-    return AuxiliaryModels(*names) if len(names) == 2 else None
+    if not isinstance(settings, dict):
+        return None
+    names = []
+    for role in ("forget", "retain"):
+        name = settings.get(f"auxiliary_{role}")
+        if not isinstance(name, str) or not _may_exist(name):
+            return None
+        names.append(name)
+    return AuxiliaryModels(*names)
+
+
+def _may_exist(name: str) -> bool:
+    """Return whether a name is a folder or a Hub name; OWNER/NAME is a path that is gone if OWNER is a folder."""
+    if Path(name).is_dir():
+        return True
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +160,9 @@ class ScoreContext:
         labelled = all(row.token_labels is not None for row in self.encoded)
         for start in range(0, len(self.encoded), _AT_ONCE):
             few = slice(start, start + _AT_ONCE)
-            rows = [row if labelled else dataclasses.replace(row, token_labels=None) for row in self.encoded[few]]
+            rows = list(self.encoded[few])
+            if not labelled:  # a batch has labels of all rows or of none
+                rows = [dataclasses.replace(row, token_labels=None) for row in rows]
             batch, none = TokenBatch.of(collate_rows(rows)), torch.empty(0)
             logps, entropy = (
                 torch.as_tensor(np.concatenate([getattr(row, name) for row in self.tokens[few]]))
@@ -176,14 +190,17 @@ def scored_weightings(noun_finder: str = SIMPLE_NOUNS) -> dict[str, Weighting]:
     1.
     """
     load_plugins()
-    found = {}
+    weightings = {}
     for name in sorted(WEIGHTINGS, key=lambda name: not issubclass(WEIGHTINGS[name], LearnedScores)):
-        made = WEIGHTINGS[name]
-        if made.is_score:
-            values = {**_SETTINGS, "noun_finder": noun_finder, **(METHODS[name].defaults if name in METHODS else {})}
-            taken = {option.name for option in options_of_component(made)}
-            found[name] = made(**{key: value for key, value in values.items() if key in taken})
-    return found
+        weighting = WEIGHTINGS[name]
+        if not weighting.is_score:
+            continue
+        values: dict[str, Any] = {**_SETTINGS, "noun_finder": noun_finder}
+        if name in METHODS:
+            values |= METHODS[name].defaults
+        taken = {option.name for option in options_of_component(weighting)}
+        weightings[name] = weighting(**{key: value for key, value in values.items() if key in taken})
+    return weightings
 
 
 def available(inputs: ScoreInputs) -> list[str]:
@@ -207,19 +224,21 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
     names = list(dict.fromkeys(names))
     check_scores(names, context.inputs)
     every = scored_weightings(context.noun_finder)
-    found: dict[str, list[FloatArray]] = {name: [] for name in names}
+    scores: dict[str, list[FloatArray]] = {name: [] for name in names}
     model_based = {}
     for name in names:
         weighting = every[name]
         if isinstance(weighting, LearnedScores):
-            found[name] += [row.scores for row in context.tokens if row.scores is not None]
+            scores[name] += [row.scores for row in context.tokens if row.scores is not None]
         elif isinstance(weighting, FixedWeighting):
-            found[name] += weighting.precompute(context.precompute_context())
+            scores[name] += weighting.precompute(context.precompute_context())
         else:
             model_based[name] = weighting
-    for inputs in context.in_steps() if model_based else ():
+    if not model_based:
+        return scores
+    for inputs in context.in_steps():
         for name, weighting in model_based.items():
             weights = weighting.weights(inputs).double().numpy()
             rows = (row[counted] for row, counted in zip(weights, inputs.mask.numpy(), strict=True))
-            found[name] += [row / max(1.0, row.max(initial=0.0)) for row in rows]  # shares of a row may be above 1
-    return found
+            scores[name] += [row / max(1.0, row.max(initial=0.0)) for row in rows]  # shares of a row may be above 1
+    return scores

@@ -1,12 +1,21 @@
-"""Scores of words for display, from token scores and the tokens' character offsets in the answer."""
+"""Scores of words for display: from the token scores of an answer, and their record over a run's training (`trace.json`).
+
+Reports read them, so nothing here imports torch.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
 
-from atwu.evaluation.auroc import TokenValues, token_values
+from pydantic import with_config
+
+from atwu._file_reading import read_declared
+from atwu.evaluation.metrics.score_auroc import TokenValues, token_values
+from atwu.evaluation.result import STRICT
 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
@@ -59,12 +68,53 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
         for place, (word_start, word_end) in enumerate(spans):
             if start < word_end and word_start < end:
                 collected[place].append(value)
-    return [
-        WordScore(answer[start:end], start, end, sum(found) / len(found) if found else None)
-        for (start, end), found in zip(spans, collected, strict=True)
-    ]
+    words = []
+    for (start, end), of_tokens in zip(spans, collected, strict=True):
+        score = None
+        if of_tokens:
+            score = sum(of_tokens) / len(of_tokens)
+        words.append(WordScore(answer[start:end], start, end, score))
+    return words
 
 
 def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
     """Return 1 for each word that overlaps one of the half-open character spans, else 0."""
     return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
+
+
+TRACE_NAME = "trace.json"
+TRACE_SCHEMA: Final = "atwu.trace/1"
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class TracedRow:
+    """Word scores of one row over the run."""
+
+    set: str
+    """`forget`, or `holdout` for a row that was never trained on."""
+    question: str
+    answer: str
+    forget_spans: tuple[tuple[int, int], ...] | None
+    words: tuple[tuple[int, int], ...]
+    """Character range of every word of `answer`."""
+    scores: tuple[tuple[float | None, ...], ...]
+    """One score per word for every traced step; None if no token overlaps the word."""
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class Trace:
+    weighting: str
+    steps: tuple[int, ...]
+    """Optimizer steps at which weights were recorded; the first is 0."""
+    rows: tuple[TracedRow, ...]
+    auroc: Mapping[str, tuple[float | None, ...]]
+    """`forget` and `holdout` -> mean AUROC within rows for every traced step."""
+    seconds: float = 0.0
+    """Time spent on tracing; part of the run's training time."""
+    schema: Literal["atwu.trace/1"] = TRACE_SCHEMA
+
+
+def read_trace(path: str | Path) -> Trace:
+    return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")

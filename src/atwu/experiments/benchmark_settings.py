@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, create_model
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.people.people_rows import SIZES
+from atwu.benchmarks.people_rows import SIZES
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
 from atwu.methods.presets import settings_with_presets
@@ -43,7 +43,9 @@ class FinetunedTarget:
             )
 
     def __str__(self) -> str:
-        return f"{self.model}, fine-tuned on the benchmark" if self.model else f"trained from scratch ({self.shape})"
+        if self.model:
+            return f"{self.model}, fine-tuned on the benchmark"
+        return f"trained from scratch ({self.shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class BenchmarkSetting:
 
     def __post_init__(self) -> None:
         low, high = self.learning_rates
-        if outside := [rate for rate in self.first_rates if not low <= rate <= high]:
+        outside = [rate for rate in self.first_rates if not low <= rate <= high]
+        if outside:
             raise ValueError(
                 f"first_rates of a setting must be within its learning_rates, {low:g} to {high:g}; got "
                 f"{', '.join(f'{rate:g}' for rate in outside)}."
@@ -140,31 +143,32 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
 
 def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
     base = find_setting(str(values["like"])) if "like" in values else None
-    given: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
+    fields: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is None:
-        if missing := [name for name in ("name", "benchmark", "target") if name not in given]:
+        missing = [name for name in ("name", "benchmark", "target") if name not in fields]
+        if missing:
             raise ValueError(
                 f"a setting needs {', '.join(missing)}, or `like: SETTING` to start from one of "
                 f"{', '.join(BENCHMARK_SETTINGS)}."
             )
-        return BenchmarkSetting(**({"about": ""} | given))
-    given.setdefault("name", f"{base.name}-changed")
+        return BenchmarkSetting(**({"about": ""} | fields))
+    fields.setdefault("name", f"{base.name}-changed")
     for name in ("training", "evaluation"):
-        given[name] = {**getattr(base, name), **given.get(name, {})}
-    if {"target", "benchmark"} & set(given):  # these belong to other rows
-        given = {"retain_only": None, "forget": None, "retain": None, "paired": None} | given
+        fields[name] = {**getattr(base, name), **fields.get(name, {})}
+    if {"target", "benchmark"} & set(fields):  # these belong to other rows
+        fields = {"retain_only": None, "forget": None, "retain": None, "paired": None} | fields
     one, other = (
-        each.partition(":")[0] if isinstance(each, str) else each
-        for each in (base.benchmark, given.get("benchmark", base.benchmark))
+        benchmark.partition(":")[0] if isinstance(benchmark, str) else benchmark
+        for benchmark in (base.benchmark, fields.get("benchmark", base.benchmark))
     )
-    if "target" not in given and one == other:
-        given = {"presets": base.presets or base.name} | given
+    if "target" not in fields and one == other:
+        fields = {"presets": base.presets or base.name} | fields
     else:
-        given = {"surrogate": None, "presets": None} | given
+        fields = {"surrogate": None, "presets": None} | fields
         for name in ("training", "evaluation"):
             if "system" not in (values.get(name) or {}):
-                given[name].pop("system", None)
-    return dataclasses.replace(base, **given)
+                fields[name].pop("system", None)
+    return dataclasses.replace(base, **fields)
 
 
 _RATE = Annotated[float, Field(gt=0)]

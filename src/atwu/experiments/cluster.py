@@ -69,7 +69,10 @@ def open_executor(
     if devices:
         taken = tuple(name.strip() for name in devices.split(",") if name.strip())
         if not taken or not set(taken) <= set(there):
-            have = f"available CUDA devices are {', '.join(there)}" if there else "there is no CUDA device"
+            if there:
+                have = f"available CUDA devices are {', '.join(there)}"
+            else:
+                have = "there is no CUDA device"
             raise ValueError(f"--devices {devices}: {have}; leave the option out to use all.")
     if cluster is not None:
         return RayExecutor(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
@@ -105,12 +108,14 @@ class RayExecutor(Executor):
         super().__init__(say)
         self._slots = slots
         self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
+        # Ray would repeat a lost task silently; `Executor.run` repeats it, counts the attempts and says so.
         self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
         self._carried: dict[Path, Any] = {}
         self._running: dict[Future[Any], Any] = {}
 
     @property
     def slots(self) -> int:
+        # Asked each time, since nodes join and leave a cluster.
         there = self._ray.cluster_resources()
         room = there.get("GPU", 0) // self._gpus if self._gpus else there.get("CPU", 0)
         return self._slots or max(1, int(room))
@@ -167,19 +172,21 @@ def run_remotely(
         The value or the error (Ray would wrap one that is raised), and the files written unless the task failed.
     """
     try:
-        if (here := versions()) != wanted:
+        # Other versions may compute other numbers, or fail to unpickle a task.
+        here = versions()
+        if here != wanted:
             differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
             raise WorkerError(f"{platform.node()} has {', '.join(differ)}; install the same versions on every node.")
         for needed, files in zip(paths, carried, strict=True):
             receive_input(needed.expanduser(), files)
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
             folder = None if task.folder is None else Path(scratch) / "own" / task.folder.name
-            given = None if task.source is None else Path(scratch) / "source" / task.source.name
-            for path, found in ((folder, own), (given, source)):
+            place = None if task.source is None else Path(scratch) / "source" / task.source.name
+            for path, files_of_it in ((folder, own), (place, source)):
                 if path is not None:
                     path.parent.mkdir()
-                    write_files(found or {}, path)
-            value = run_in_worker(dataclasses.replace(task, folder=folder, source=given), 1)
+                    write_files(files_of_it or {}, path)
+            value = run_in_worker(dataclasses.replace(task, folder=folder, source=place), 1)
             return value, None, {} if folder is None else read_files(folder)
     except Exception as error:
         return None, error, {}
@@ -188,6 +195,7 @@ def run_remotely(
 def receive_input(path: Path, files: Files) -> None:
     """Write a model or a file of rows to its path on the driver, unless the same already exists there."""
     if not path.exists():
+        # Several tasks of one node may receive it at once.
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 replace_files(files, path)
@@ -217,4 +225,6 @@ def write_files(files: Files, path: Path) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file())

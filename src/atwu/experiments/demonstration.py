@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.benchmarks.base import evenly_spaced
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting

@@ -23,7 +23,7 @@ from multiprocessing.connection import wait as wait_for_connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._interrupts import install_worker_handlers
+from atwu._command import install_worker_handlers
 from atwu.errors import WorkerError
 
 if TYPE_CHECKING:  # a worker starts within a second if it does not import the progress bar
@@ -104,8 +104,8 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """
         running: dict[Future[Any], tuple[str, Task, int]] = {}
         while True:
-            while len(running) < self.slots and (found := begin()) is not None:
-                running[self.submit(found[1])] = *found, 1
+            while len(running) < self.slots and (begun := begin()) is not None:
+                running[self.submit(begun[1])] = *begun, 1
             if not running:
                 return
             future = self.wait(running)
@@ -235,6 +235,7 @@ class ProcessExecutor(Executor):
             else:
                 worker.process.terminate()
         for worker in self._workers.values():
+            # Python handles a signal between its own instructions: a long call into C goes on.
             worker.process.join(timeout=10)
             worker.process.kill()
             worker.process.join()
@@ -258,8 +259,8 @@ class ProcessExecutor(Executor):
         if self._devices:
             environment["CUDA_VISIBLE_DEVICES"] = self._devices[index % len(self._devices)]
         mine, theirs = self._context.Pipe()
-        given = (theirs, Path.cwd(), environment, self._threads, log.absolute())
-        process = self._context.Process(target=_serve, args=given)
+        arguments = (theirs, Path.cwd(), environment, self._threads, log.absolute())
+        process = self._context.Process(target=_serve, args=arguments)
         process.start()
         theirs.close()
         return _Worker(process, mine, log)
@@ -269,12 +270,14 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
     """Main loop of a worker: run tasks until its parent process ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
+    # A worker whose parent was killed would otherwise train on, unseen.
     threading.Thread(target=lambda: (wait_for_connection([parent.sentinel]), os._exit(1)), daemon=True).start()
     install_worker_handlers()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     with log.open("a", encoding="utf-8") as file:
+        # Also what libraries in C write goes to the log.
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     gc.freeze()  # excludes half a million objects of imported libraries from each garbage collection

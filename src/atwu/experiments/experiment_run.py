@@ -32,9 +32,9 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.registry import EvaluateConfig, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.session import ReferenceModels
-from atwu.evaluation.trace import TRACE_NAME
 from atwu.evaluation.weight_trace import WeightTrace
 from atwu.evaluation.weighting_scores import find_auxiliary_models
+from atwu.evaluation.word_scores import TRACE_NAME
 from atwu.experiments.benchmark_settings import BenchmarkSetting
 from atwu.experiments.executors import Executor, Task
 from atwu.experiments.study_models import Models, needs_preferred_answers
@@ -80,10 +80,10 @@ class RunContext:
 
     def needs(self, options: Mapping[str, Any] = MappingProxyType({})) -> tuple[Path, ...]:
         """Local models and files of rows and words that a run with these options reads."""
-        given, benchmark = {**self.setting.training, **options}, self.models.benchmark
+        training, benchmark = {**self.setting.training, **options}, self.models.benchmark
         sources = (benchmark.forget_source, benchmark.retain_source, benchmark.paired_source)
         parts = (part.strip() for source in sources if source is not None for part in (source, *source.split(JOIN)))
-        names = (self.models.target, self.models.retain_only, *parts, *map(given.get, FILE_OPTIONS))
+        names = (self.models.target, self.models.retain_only, *parts, *map(training.get, FILE_OPTIONS))
         paths = dict.fromkeys(Path(name) for name in names if name is not None)
         return tuple(path for path in paths if path.expanduser().exists())
 
@@ -146,11 +146,12 @@ def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: 
 
 def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path | None) -> float:
     """Unlearn into a folder, unless that is done, and return the seconds taken."""
+    # The trace is written beside the folder, which has its name only once the run is finished.
     start, trace = time.perf_counter(), folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:
-        given = () if setup.watch is None else setup.watch(trainer)
-        return [*given, *(_tracers(trainer, setup.models, trace) if setup.trace else ())]
+        callbacks = () if setup.watch is None else setup.watch(trainer)
+        return [*callbacks, *(_tracers(trainer, setup.models, trace) if setup.trace else ())]
 
     if not (folder / RECORD_NAME).is_file():
         config = run.config(setup.setting, scorer_from=source)
@@ -257,6 +258,7 @@ def job_of(root: Path, folder: Path) -> Any:
 
 def begin_job(root: Path, folder: Path, job: Mapping[str, Any]) -> None:
     """Store the job of a folder; files of another job are removed, files of the same job are kept."""
+    # The files of another job would be resumed as if they were of this one.
     if job_of(root, folder) != job:
         for old in (folder, unfinished(folder)):
             shutil.rmtree(old, ignore_errors=True)

@@ -19,7 +19,7 @@ from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, versions
 from atwu._manifest import RECORD_NAME, damage, is_intact
 from atwu.benchmarks.base import Benchmark
-from atwu.benchmarks.people.people_rows import SIZES, people
+from atwu.benchmarks.people_rows import SIZES, people
 from atwu.benchmarks.sources import load_benchmark, load_rows
 from atwu.data.alternates import check_alternates
 from atwu.data.row_parsing import fingerprint
@@ -46,7 +46,10 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     """Return the benchmark of a setting, with the sources and paraphrases that the setting replaces."""
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
-    lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []
+    if setting.paraphrases:
+        lacking = [row for row in benchmark.forget if not known.get(_asked(row))]
+    else:
+        lacking = []
     if lacking:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
@@ -103,8 +106,8 @@ def prepare_models(
                     _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
         say(f"loaded from the cache: {folder / role}")
-    found = {role: str(folder / role) for role in needed}
-    return Models(benchmark, found["target"], found.get("retain_only"))
+    folders = {role: str(folder / role) for role in needed}
+    return Models(benchmark, folders["target"], folders.get("retain_only"))
 
 
 def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
@@ -134,12 +137,15 @@ def _train(
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
+    if isinstance(setting.target, FinetunedTarget):
+        return setting.train_retain_only
+    return setting.retain_only is not None
 
 
 def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     """Return what identifies these rows (`paired`: those with preferred answers) and models, independent of paths."""
     benchmark = models.benchmark
+    # Evaluated rows identify a result as well as trained ones.
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
     sources = {"forget": benchmark.forget_source_for(paired=paired), "retain": benchmark.retain_source}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from atwu._command import command_line, program
 from atwu._files import (
     atomic_sibling,
     clear_atomic_siblings,
@@ -27,7 +28,6 @@ from atwu._files import (
     write_json,
 )
 from atwu._options import Option
-from atwu._program import command_line, program
 from atwu.data.encode import Encoder
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -129,6 +129,7 @@ def judge_export(
 def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
     said, now = before.count(), after.count()
+    # A run that had not forgotten either does not lose its verdict by the export.
     if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
         return BACK
     if damaged:
@@ -197,7 +198,10 @@ def export(
     form = _checked_form(format, gguf_type, llama_cpp)
     _MAX_RETAIN_INCREASE.value(max_retain_increase, strict=True)
     source = read_source(run, loading or ModelLoadArgs())
-    folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
+    if output:
+        folder = Path(output).expanduser().absolute()
+    else:
+        folder = source.path.with_name(f"{source.path.name}-{format}")
     _check_inputs_kept(folder, source, llama_cpp, {"forget rows": forget, "retain rows": retain})
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
@@ -328,8 +332,8 @@ def _measure(model: Any, tokenizer: Any, questions: _Questions, *, name: str) ->
     losses = []
     for split in (RETAIN, GENERAL):
         if sets[split]:
-            read = read_tokens(model, encoder.encode_rows(sets[split], what=split).rows, entropy=False)
-            losses.append(-float(np.mean([row.logps.mean() for row in read])))
+            tokens = read_tokens(model, encoder.encode_rows(sets[split], what=split).rows, entropy=False)
+            losses.append(-float(np.mean([row.logps.mean() for row in tokens])))
     return _Measured(model_fingerprint(model), answers, tuple(losses))
 
 
@@ -376,6 +380,7 @@ def _provenance(source: Source) -> dict[str, Any]:
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished export to its place; an export that was there is removed after."""
     plain_modes(staging, *staging.rglob("*"))
+    # `os.replace` does not replace a folder that has files.
     with atomic_sibling(folder) as aside:
         if folder.exists():
             os.replace(folder, aside / "old")

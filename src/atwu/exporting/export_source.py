@@ -43,8 +43,8 @@ class Source:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.record.get("config", {})
-        return found
+        config: Mapping[str, Any] = self.record.get("config", {})
+        return config
 
     @property
     def base_bits(self) -> str | None:
@@ -75,10 +75,10 @@ class Source:
             )
         return dequantize_model(model)
 
-    def rows(self, name: str, given: str | None) -> Sequence[Example]:
+    def rows(self, name: str, source: str | None) -> Sequence[Example]:
         """Return the rows of a set: the given ones, else those of the run."""
-        if given is not None:
-            return load_rows(given).rows
+        if source is not None:
+            return load_rows(source).rows
         kept = RequestFolder(self.path).rows(RETAIN) if name == RETAIN else None
         if kept is not None:
             return kept
@@ -106,7 +106,9 @@ class Source:
         if files.key() is None:
             known = self.record.get("data", {}).get(name)
             recorded = known is not None and known["source"] is not None
-            return RowsUsed(known["source"], known["rows"], known["fingerprint"]) if recorded else None
+            if recorded:
+                return RowsUsed(known["source"], known["rows"], known["fingerprint"])
+            return None
         request = files.request()
         if name == FORGET:
             return replace(request.forget, source=files.forget_source(request.forget.source))
@@ -114,15 +116,17 @@ class Source:
 
     def _quantized_base(self, bits: str, device: torch.device) -> Any:
         """Load the base model of the adapters, quantized as in training."""
-        name, given = str(self.path), self.loading
-        base = base_of(name, base=given.base)
+        name, loading = str(self.path), self.loading
+        base = base_of(name, base=loading.base)
         model = load_model(
             base,
-            dtype=given.dtype,
-            trust_remote_code=given.trust_remote_code,
-            revision=base_revision(name, given.revision, given.base),
+            dtype=loading.dtype,
+            trust_remote_code=loading.trust_remote_code,
+            revision=base_revision(name, loading.revision, loading.base),
         ).to(device)
-        return model if stored_bits(base) is not None else quantize_model(model, bits)
+        if stored_bits(base) is not None:
+            return model
+        return quantize_model(model, bits)
 
 
 def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
@@ -132,13 +136,12 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise NotADirectoryError(f"{path} is a file; give the folder of a run or of a model.")
     if not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.incomplete")
-        hint = (
-            f" The run is not finished ({unfinished.name}); repeat its command to resume it."
-            if unfinished.is_dir()
-            else ""
-        )
+        if unfinished.is_dir():
+            hint = f" The run is not finished ({unfinished.name}); repeat its command to resume it."
+        else:
+            hint = ""
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     own_revision = None if is_adapter(str(folder)) else loading.revision  # an adapter's is that of its base
     check_model_name(str(folder), base=loading.base, revision=own_revision)
     file = folder / RECORD_NAME
-    return Source(folder, loading, read_object(file, foreign=False) if file.is_file() else {})
+    return Source(folder, loading, read_object(file) if file.is_file() else {})

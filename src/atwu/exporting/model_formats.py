@@ -88,6 +88,8 @@ def write_export(
         path = folder / f"{source.path.name}-{kind}.gguf"
         if llama_cpp is None:
             return path, relative_change(model, write_gguf(model, tokenizer, path, kind, name=source.path.name)), None
+        # Beside the export, where there is room for a model; the system's folder for temporary files is often in
+        # memory.
         with tempfile.TemporaryDirectory(prefix="atwu-", dir=folder) as saved:
             set_end_ids(model, tokenizer)
             state_tying(model)
@@ -99,7 +101,8 @@ def write_export(
     if form == "adapter":
         shutil.copyfile(source.path / ADAPTER_WEIGHTS, folder / ADAPTER_WEIGHTS)
         settings = read_object(source.path / ADAPTER_CONFIG)
-        if (base := source.loading.base) is not None:  # it replaces the one that the adapters name
+        base = source.loading.base
+        if base is not None:  # it replaces the one that the adapters name
             settings["base_model_name_or_path"] = str(Path(base).absolute()) if Path(base).is_dir() else base
         write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None

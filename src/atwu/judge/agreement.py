@@ -48,7 +48,8 @@ def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[L
 
 def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
     names = ("question", "reference", "answer")
-    if wrong := [name for name in names if not isinstance(row.get(name), str)]:
+    wrong = [name for name in names if not isinstance(row.get(name), str)]
+    if wrong:
         raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(row)}.")
     if not isinstance(row.get("label"), bool):
         raise ValueError(f"{where}, column 'label': expected true or false, got {row.get('label')!r}.")
@@ -90,7 +91,10 @@ def agreement(
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)
-    wilson = binomtest(agreed, n).proportion_ci(method="wilson") if n else None
+    accuracy, interval = None, None
+    if n:
+        wilson = binomtest(agreed, n).proportion_ci(method="wilson")
+        accuracy, interval = agreed / n, (wilson.low, wilson.high)
     parts: dict[str, AgreementResult] = {}
     for kind in sorted(set(kinds or ())):
         chosen = [place for place, other in enumerate(kinds or ()) if other == kind]
@@ -98,8 +102,8 @@ def agreement(
     return AgreementResult(
         n=n,
         unscored=len(labels) - n,
-        accuracy=agreed / n if n else None,
-        interval=(wilson.low, wilson.high) if wilson else None,
+        accuracy=accuracy,
+        interval=interval,
         kappa=_kappa(pairs),
         false_positives=sum(b and not a for a, b in pairs),
         false_negatives=sum(a and not b for a, b in pairs),
@@ -115,4 +119,6 @@ def _kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
     first, second = (sum(pair[side] for pair in pairs) for side in (0, 1))
     expected = (first * second + (n - first) * (n - second)) / (n * n)
     observed = sum(a == b for a, b in pairs) / n
-    return None if expected == 1 else (observed - expected) / (1 - expected)
+    if expected == 1:
+        return None
+    return (observed - expected) / (1 - expected)

@@ -3,38 +3,114 @@
 Replies are looked up in the cache first, each remaining request is sent once, and every reply is stored immediately. An
 unreadable reply is requested again with the next seed, a few times; then the request is unscored. A reply that reached
 its token limit before any text is stored and not repeated. A failed call (the model has its own retries) is not stored,
-so the next run repeats it. Processes that share a cache share replies: each process checks the cache before every batch
-and goes through the batches in random order, so only requests in flight in two of them are paid twice.
+so the next run repeats it.
 """
 
 from __future__ import annotations
 
 import copy
-import random
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError
-from atwu.judge.budget import Budget, CallEstimate, Usage, estimate_calls, prompt_tokens, text_tokens
 from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
 _T = TypeVar("_T")
+_StoredReply = Mapping[str, Any]
+"""A reply as the cache holds it, or the `error` of a failed call."""
 
-SLICE = 64
-"""Minimum requests per batch; between batches, budget and cache are checked."""
 FIRST_REPLIES = 20
-"""If none of this many replies is readable, stop."""
+"""If none of this many replies is readable, stop: the model does not follow the instructions, and every call may cost."""
 _ADVICE = (
     "If replies are cut off or unreadable, raise the token limit (reasoning models need thousands), or use another model "
     "(small ones may not follow the instructions)."
 )
 QUOTED = 80
 """Maximum number of characters quoted from an unreadable reply."""
+CHARACTERS_PER_TOKEN = 4
+"""Bytes of UTF-8 per token, by which tokens that no server has counted are estimated."""
+TOKENS_PER_TURN = 4
+"""Tokens that a chat template adds per turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """Number of calls and their tokens, if every reply reaches its token limit and none is repeated."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    def __add__(self, other: CallEstimate) -> CallEstimate:
+        return CallEstimate(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+    def __str__(self) -> str:
+        if not self.calls:
+            return "nothing to send: all replies are cached"
+        return (
+            f"{self.calls:,} calls, about {self.prompt_tokens:,} prompt tokens (at {CHARACTERS_PER_TOKEN} characters per "
+            f"token) and at most {self.completion_tokens:,} reply tokens, without retries"
+        )
+
+
+def text_tokens(text: str) -> int:
+    return math.ceil(len(text.encode(errors="replace")) / CHARACTERS_PER_TOKEN)
+
+
+def prompt_tokens(request: ChatRequest) -> int:
+    return sum(text_tokens(message.content) + TOKENS_PER_TURN for message in request.messages)
+
+
+def estimate_calls(requests: Sequence[ChatRequest]) -> CallEstimate:
+    """Estimate what it takes to send each request once."""
+    prompt, completion = sum(map(prompt_tokens, requests)), sum(request.max_tokens for request in requests)
+    return CallEstimate(len(requests), prompt, completion)
+
+
+@dataclass(eq=False)
+class Budget:
+    """Calls sent by this process, and how many it may send; shared by all judges of a command."""
+
+    max_calls: int | None = None
+    """None: no limit."""
+    sent: int = 0
+
+    def take(self, wanted: int) -> int:
+        """Count calls that are about to be sent, and return how many of the wanted ones these are."""
+        allowed = wanted
+        if self.max_calls is not None:
+            allowed = min(wanted, self.max_calls - self.sent)
+        self.sent += allowed
+        return allowed
+
+
+class Usage:
+    """Replies used, sent or from the cache, with their tokens; the counts do not depend on interruptions."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, _StoredReply] = {}
+
+    @property
+    def replies(self) -> int:
+        return len(self.by_key)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(reply["prompt_tokens"] for reply in self.by_key.values())
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(reply["completion_tokens"] for reply in self.by_key.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +135,7 @@ class Asker:
     """Token limit per reply, instead of the requests' own; reasoning models need thousands."""
     usage: Usage = field(default_factory=Usage, init=False)
     _answered: threading.Event = field(default_factory=threading.Event, init=False)
-    """Whether any request was ever answered; also for copies with new counters."""
+    """Whether any request was ever answered; an object, so that copies with new counters share it."""
 
     def with_new_counters(self) -> Asker:
         fresh = copy.copy(self)
@@ -68,7 +144,9 @@ class Asker:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        return {**self.model.identity, **({} if self.max_tokens is None else {"max_tokens": self.max_tokens})}
+        if self.max_tokens is None:
+            return self.model.identity
+        return {**self.model.identity, "max_tokens": self.max_tokens}
 
     def ask(
         self,
@@ -87,10 +165,28 @@ class Asker:
             ChatServerError: None of the first replies, or of all, is readable; or the model's own error.
             CacheError: A reply cannot be stored; nothing more is sent.
         """
-        asked = _AskedRequests(self, requests, parse)
-        answers = asked.answers(lambda missing: asked.send(missing, description))
+        received: list[_T | Unscored] = []
+        stopped = False
+
+        def check_first(reply: _StoredReply) -> None:
+            answer = _read(reply, parse)
+            received.append(answer)
+            if len(received) < FIRST_REPLIES or not isinstance(answer, Unscored):
+                return
+            if all(isinstance(other, Unscored) for other in received):
+                raise ChatServerError(
+                    f"none of the first {len(received)} replies could be read; the last one: {answer.reason}. {_ADVICE}"
+                )
+
+        def send(missing: Sequence[ChatRequest]) -> Mapping[ChatRequest, _StoredReply]:
+            nonlocal stopped
+            allowed = self.budget.take(len(missing))
+            stopped = stopped or allowed < len(missing)
+            return self._send(missing[:allowed], check_first, description)
+
+        answers = self._answers(requests, parse, send)
         unscored = [answer.reason for answer in answers if isinstance(answer, Unscored)]
-        if asked.stopped:
+        if stopped:
             raise BudgetReachedError(limit=self.budget.max_calls or 0, unjudged=len(unscored))
         if len(unscored) < len(answers):
             self._answered.set()
@@ -100,130 +196,116 @@ class Asker:
             )
         return answers
 
-    def stored(
+    def read_stored(
         self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]
     ) -> tuple[list[_T | None], list[ChatRequest]]:
         """Return answers from the cache, None for those missing, and the requests to send. Nothing is sent or counted."""
-        missing: list[ChatRequest] = []
-        answers = _AskedRequests(self.with_new_counters(), requests, parse).answers(missing.extend)
-        return [None if isinstance(answer, Unscored) else answer for answer in answers], missing
+        to_send: list[ChatRequest] = []
+
+        def note(missing: Sequence[ChatRequest]) -> Mapping[ChatRequest, _StoredReply]:
+            to_send.extend(missing)
+            return {}
+
+        answers = self.with_new_counters()._answers(requests, parse, note)
+        return [None if isinstance(answer, Unscored) else answer for answer in answers], to_send
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> CallEstimate:
         """Estimate the calls of `ask` if every reply is readable. Nothing is sent or counted."""
-        return estimate_calls(self.stored(requests, parse)[1])
+        return estimate_calls(self.read_stored(requests, parse)[1])
 
-    def prepared(self, request: ChatRequest, attempt: int) -> ChatRequest:
+    def prepare(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """Return the request as sent: with the token limit and the seed of this attempt."""
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
-
-class _AskedRequests(Generic[_T]):
-    """The requests of one call of `ask`, with the replies known so far."""
-
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T]) -> None:
-        self._asker, self._requests, self._parse = asker, requests, parse
-        self._identity = asker.identity
-        self._known: dict[ChatRequest, Mapping[str, Any]] = {}
-        """Request as sent -> its reply as stored, or the `error` of a failed call."""
-        self._received, self._any_readable = 0, False
-        self.stopped = False
-        """Whether the budget does not allow all requests."""
-
-    def answers(self, send: Callable[[list[ChatRequest]], object]) -> list[_T | Unscored]:
+    def _answers(
+        self,
+        requests: Sequence[ChatRequest],
+        parse: Callable[[str], _T],
+        send: Callable[[Sequence[ChatRequest]], Mapping[ChatRequest, _StoredReply]],
+    ) -> list[_T | Unscored]:
         """Return one answer per request; what is not in the cache is passed to `send`, unreadable replies again."""
-        answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(self._requests, Unscored("not asked"))
+        answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(requests, Unscored("not asked"))
         pending = list(answers)
-        for attempt in range(self._asker.attempts):
-            as_sent = {request: self._asker.prepared(request, attempt) for request in pending}
-            send(self._look_up(list(as_sent.values())))
+        for attempt in range(self.attempts):
+            as_sent = {request: self.prepare(request, attempt) for request in pending}
+            replies = self._look_up(as_sent.values())
+            missing = list(dict.fromkeys(sent for sent in as_sent.values() if sent not in replies))
+            replies |= send(missing)
             pending = []
             for request, sent in as_sent.items():
-                reply = self._known.get(sent)
+                reply = replies.get(sent)
                 if reply is None:
                     continue
-                answers[request] = self._read(reply)
+                answers[request] = _read(reply, parse)
                 if _failure(reply) is None and isinstance(answers[request], Unscored):
                     pending.append(request)
-            if self.stopped:
-                break
-        return [answers[request] for request in self._requests]
+        return [answers[request] for request in requests]
 
-    def send(self, requests: Sequence[ChatRequest], description: str) -> None:
+    def _look_up(self, requests: Iterable[ChatRequest]) -> dict[ChatRequest, _StoredReply]:
+        """Return the replies that the cache has."""
+        keys = {request: self._key(request) for request in requests}
+        values = self.cache.get_many(keys.values())
+        self.usage.by_key.update(values)
+        return {request: values[key] for request, key in keys.items() if key in values}
+
+    def _send(
+        self, requests: Sequence[ChatRequest], check: Callable[[_StoredReply], None], description: str
+    ) -> dict[ChatRequest, _StoredReply]:
+        """Send requests, store every reply and pass it to `check`; return what each request got."""
+        replies: dict[ChatRequest, _StoredReply] = {}
         if not requests:
-            return
-        asker = self._asker
-        size = max(SLICE, 4 * asker.model.concurrency)
-        slices = [requests[start : start + size] for start in range(0, len(requests), size)]
-        random.Random().shuffle(slices)
-        with progress_bar(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
-            for part in slices:
-                missing = self._look_up(part)
-                bar.update(len(part) - len(missing))
-                allowed = asker.budget.take(len(missing))
-                if allowed:
-                    self._complete(missing[:allowed], bar)
-                if allowed < len(missing):
-                    self.stopped = True
-                    return
+            return replies
 
-    def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
-        """Load replies from the cache; return the requests whose reply is not known."""
-        unknown = {request: self._key(request) for request in requests if request not in self._known}
-        values = self._asker.cache.get_many(unknown.values())
-        for request, key in unknown.items():
-            if key in values:
-                self._learn(request, key, values[key])
-        return [request for request in unknown if request not in self._known]
-
-    def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> None:
         def on_reply(index: int, reply: Reply) -> None:
+            request = requests[index]
             if reply.text is None and not reply.cut:
-                self._known[requests[index]] = {"error": reply.error or "the model returned no text"}
+                replies[request] = {"error": reply.error or "the model returned no text"}
             else:
-                self._keep(requests[index], reply)
+                replies[request] = self._store(request, reply)
+                check(replies[request])
             bar.update()
 
-        self._asker.model.complete(requests, on_reply)
+        with progress_bar(total=len(requests), desc=description, unit="call", shown=self.progress) as bar:
+            self.model.complete(requests, on_reply)
         for request in requests:
-            self._known.setdefault(request, {"error": "the model returned no reply"})
+            replies.setdefault(request, {"error": "the model returned no reply"})
+        return replies
 
-    def _keep(self, request: ChatRequest, reply: Reply) -> None:
-        """Store a reply; the tokens that a server does not report are estimated."""
-        prompt = reply.prompt_tokens or prompt_tokens(request)
-        completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
-        value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
+    def _store(self, request: ChatRequest, reply: Reply) -> _StoredReply:
+        """Store a reply and return what is stored; the tokens that a server does not report are estimated."""
+        text = reply.text or ""
+        completion = text_tokens(text)
+        if reply.cut:
+            completion = request.max_tokens
+        value: dict[str, Any] = {
+            "text": text,
+            "prompt_tokens": reply.prompt_tokens or prompt_tokens(request),
+            "completion_tokens": reply.completion_tokens or completion,
+        }
         if reply.cut:
             value["cut"] = True
         key = self._key(request)
-        stored = self._asker.cache.put_many({key: value})[key]
-        self._learn(request, key, stored)
-        answer = self._read(stored)
-        self._received += 1
-        self._any_readable |= not isinstance(answer, Unscored)
-        if self._received >= FIRST_REPLIES and isinstance(answer, Unscored) and not self._any_readable:
-            raise ChatServerError(
-                f"none of the first {self._received} replies could be read; the last one: {answer.reason}. {_ADVICE}"
-            )
-
-    def _learn(self, request: ChatRequest, key: str, stored: Mapping[str, Any]) -> None:
-        self._known[request] = stored
-        self._asker.usage.add_reply(key, stored["prompt_tokens"], stored["completion_tokens"])
+        # Another process may have stored a reply meanwhile; the first one is everybody's.
+        stored = self.cache.put_many({key: value})[key]
+        self.usage.by_key[key] = stored
+        return stored
 
     def _key(self, request: ChatRequest) -> str:
-        return reply_key(request, self._identity)
-
-    def _read(self, reply: Mapping[str, Any]) -> _T | Unscored:
-        failure = _failure(reply)
-        if failure is not None:
-            return Unscored(f"no reply: {failure}")
-        text = reply["text"]
-        try:
-            return self._parse(text)
-        except ValueError as error:
-            return Unscored(f"unreadable reply, {error}: {' '.join(text.split())[:QUOTED]!r}")
+        return reply_key(request, self.identity)
 
 
-def _failure(reply: Mapping[str, Any]) -> str | None:
+def _read(reply: _StoredReply, parse: Callable[[str], _T]) -> _T | Unscored:
+    failure = _failure(reply)
+    if failure is not None:
+        return Unscored(f"no reply: {failure}")
+    text = reply["text"]
+    try:
+        return parse(text)
+    except ValueError as error:
+        return Unscored(f"unreadable reply, {error}: {' '.join(text.split())[:QUOTED]!r}")
+
+
+def _failure(reply: _StoredReply) -> str | None:
     if reply.get("cut"):
         return CUT_OFF
     return reply.get("error")

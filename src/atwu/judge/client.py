@@ -21,8 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from tqdm.auto import tqdm
 
+from atwu._command import deferred
 from atwu._extras import require
-from atwu._interrupts import deferred
 from atwu.data.render import merged_system
 from atwu.judge.chat_model import CUT_OFF, ChatRequest, OnReply, Reply
 

@@ -1,7 +1,7 @@
 """Rule-based judge: deterministic, without model or network, thousands of claims per second.
 
 It applies the correctness rubric by rules. The facts that the question asks for (`facts.py`) must occur in the
-normalized answer (`normalized_words.py`, `numerals.py`, `facts.py`), and must not be part of a hedging list,
+normalized answer (`normalized_words.py`, `facts.py`), and must not be part of a hedging list,
 replaced or attributed to somebody else (`stance.py`). It knows few synonyms; `agreement.py` has labelled cases to measure
 its accuracy.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of, match
-from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.numerals import match_number_format
+from atwu.judge.rules.normalized_words import match_number_format, words_of
 from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.rules.stance import (
     alternatives,
@@ -70,30 +69,35 @@ def _judge(claim: Claim) -> Verdict:
         return Verdict(False, "no words")
     if repeats_words(answer):
         return Verdict(False, "unreadable: repeats the same words")
-    if (verdict := polarity(claim, answer)) is not None:
+    verdict = polarity(claim, answer)
+    if verdict is not None:
         return verdict
     facts = facts_of(claim.question, claim.reference, claim.facts)
     if not facts:
         return Verdict(False, "the reference adds nothing to the question")
-    found = {fact: match(fact, answer, claim.question, claim.reference) for fact in facts}
-    stated = sum(fact.weight * found[fact].share for fact in facts) / sum(fact.weight for fact in facts)
+    matches = {fact: match(fact, answer, claim.question, claim.reference) for fact in facts}
+    stated = sum(fact.weight * matches[fact].share for fact in facts) / sum(fact.weight for fact in facts)
     if stated <= STATED_SHARE:
-        missing = next(fact.text for fact in facts if found[fact].share < 1)
-        return Verdict(False, f"{'refusal, ' if is_refusal(text, claim.question) else ''}missing: {missing!r}")
-    if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:
+        missing = next(fact.text for fact in facts if matches[fact].share < 1)
+        if is_refusal(text, claim.question):
+            return Verdict(False, f"refusal, missing: {missing!r}")
+        return Verdict(False, f"missing: {missing!r}")
+    value = given_to_another(claim.question, words_of(claim.reference), answer)
+    if value is not None:
         return Verdict(False, f"attributes {value!r} to somebody else")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
-    for _, start, end in found.values():
+    for _, start, end in matches.values():
         if start < 0:
             continue
-        if count := alternatives(answer, start, own, familiar):
+        count = alternatives(answer, start, own, familiar)
+        if count:
             return Verdict(False, f"lists {count + 1} alternatives")
         if is_replaced(answer, start, end, familiar, text):
             return Verdict(False, "denied and replaced")
         if contradicts_itself(answer, start, end):
             return Verdict(False, "contradicts itself")
-    return Verdict(True, f"fact stated: {next(fact.text for fact in facts if found[fact].share > 0)!r}")
+    return Verdict(True, f"fact stated: {next(fact.text for fact in facts if matches[fact].share > 0)!r}")
 
 
 def _rating(instruction: str, answer: str) -> float:

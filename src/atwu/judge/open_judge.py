@@ -79,8 +79,7 @@ def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
     """Create a chat model with cache and budget; `what` names its purpose in errors."""
-    from atwu.judge.asker import Asker
-    from atwu.judge.budget import Budget
+    from atwu.judge.asker import Asker, Budget
     from atwu.judge.reply_cache import ReplyCache, default_path
 
     kind, _, model = options.judge.partition(":")

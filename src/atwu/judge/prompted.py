@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.data.render import without_thoughts
-from atwu.judge.asker import Asker, Unscored
-from atwu.judge.budget import CallEstimate
+from atwu.judge.asker import Asker, CallEstimate, Unscored
 from atwu.judge.chat_model import CORRECTNESS, PREFERENCE, ChatRequest, rubric_request
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
@@ -81,7 +80,9 @@ def clean_answer(text: str) -> str:
 def without_header(text: str) -> str:
     text = text.strip()
     header = _HEADER.match(text)
-    return text[header.end() :].strip() if header else text
+    if header is None:
+        return text
+    return text[header.end() :].strip()
 
 
 def read_verdict(text: str) -> Verdict:

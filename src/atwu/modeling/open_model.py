@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._command import command_line
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
-from atwu._program import command_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,13 +20,21 @@ from pydantic import Field, with_config
 from atwu._file_reading import read_declared, read_yaml, type_adapter, validated
 from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.metric_table import REFERENCE_MODELS, is_attack
-from atwu.report.page.page_templates import render_template
-from atwu.report.page.report_page import SORT, explained, metrics_page_table, models_page_table, range_of
-from atwu.report.page.summary_section import facts, public_settings, reproduce
+from atwu.report.page_templates import render_template
 from atwu.report.read_records import read_records
+from atwu.report.report_page import (
+    SORT,
+    explained,
+    facts,
+    metrics_page_table,
+    models_page_table,
+    public_settings,
+    range_of,
+    reproduce,
+)
 from atwu.report.report_records import NO_BUDGET, STUDY_NAME, Records, RunRecord, headline_metrics, leading_metric
+from atwu.report.trade_off import trade_off, trade_off_judged
 from atwu.training.model_card import public_command, public_record, public_text
 
 BOARD_NAME, FACTS_NAME = "board.json", "board.yaml"
@@ -101,20 +109,21 @@ def read_board(paths: Sequence[str | Path]) -> Board:
         paths: files of this schema, and folders that `atwu report` reads. A folder without `study.json` needs a
             `board.yaml` with the fields of `StudyFacts`; its fields replace those of a `study.json`.
     """
-    found: dict[StudyFacts, BoardStudy] = {}
+    studies: dict[StudyFacts, BoardStudy] = {}
     for path in map(Path, paths):
         for study in _studies(path):
-            if study.facts in found:
+            if study.facts in studies:
                 what = f"{study.facts.benchmark!r} on {study.facts.model!r}"
                 raise ValueError(f"{path}: the study {what} is given twice; leave one out.")
-            found[study.facts] = study
-    return Board(tuple(found.values()))
+            studies[study.facts] = study
+    return Board(tuple(studies.values()))
 
 
 def _studies(path: Path) -> Iterable[BoardStudy]:
     if not path.exists():
         allowed = f"a study folder, a folder of results with a {FACTS_NAME}, or a {BOARD_NAME}"
         raise FileNotFoundError(f"{path} not found; give {allowed}.")
+    # A folder that a board was written to is read through its `board.json`.
     if path.is_dir() and not (path / FACTS_NAME).is_file() and not (path / STUDY_NAME).is_file():
         path = written if (written := path / BOARD_NAME).is_file() else path
     if not path.is_dir():
@@ -133,7 +142,8 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
         "budget": records.study.get("budget"),
     }
     facts = {key: public_text(str(value)) for key, value in stated.items() if value}
-    if command := records.study.get("command"):
+    command = records.study.get("command")
+    if command:
         facts["command"] = public_command(command)
     if (file := path / FACTS_NAME).is_file():
         written = read_yaml(file)
@@ -147,6 +157,7 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
                 label: replace(result, model=public_text(result.model), settings=public_settings(result), rows={})
                 for label, result in records.results.items()
             },
+            # Reversed, so that the first seed of a label is the one that is kept.
             {run.label: public_record(run.run) for run in reversed(records.runs) if run.run is not None},
         )
     ]

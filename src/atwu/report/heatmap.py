@@ -21,7 +21,7 @@ from atwu.evaluation.weighting_scores import AuxiliaryModels, ScoreContext, find
 from atwu.evaluation.word_scores import word_scores
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.page.page_templates import fragment, render_template
+from atwu.report.page_templates import fragment, render_template
 from atwu.report.scored_row import Piece, ScoredRow, background, ink, methods_of, percent_of_score, pieces, word_auroc
 from atwu.training.row_sets import RowsInput, text_rows
 
@@ -112,15 +112,18 @@ def score_rows(
     rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
     kept = encoder.encode_rows(retain, what="retain").rows if retain else None
     asked = auxiliary if "model_difference" in scores.values() else None
-    said = None if asked is None else asked.logps(encoded.rows, device=next(model.parameters()).device)
+    if asked is None:
+        said = None
+    else:
+        said = asked.logps(encoded.rows, device=next(model.parameters()).device)
     context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=said)
-    found = weighting_scores.token_scores(context, dict.fromkeys(scores.values()))
+    token_scores = weighting_scores.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(
             question=example.question,
             answer=example.answer,
             words={
-                label: tuple(word_scores(example.answer, row.offsets, found[name][index]))
+                label: tuple(word_scores(example.answer, row.offsets, token_scores[name][index]))
                 for label, name in scores.items()
             },
             forget_spans=example.forget_spans,
@@ -154,12 +157,12 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
         grid.add_column(no_wrap=True, justify="right", min_width=3)
         grid.add_column(overflow="fold")
         for method in row.words:
-            found = word_auroc(row, method)
+            auroc = word_auroc(row, method)
             line = Text()
             for piece in pieces(row, method):
                 line.append_text(_shown(piece, coloured=coloured, dark=dark))
             grid.add_row(
-                Text(printable(method)), Text("" if found is None else str(percent_of_score(found)), "dim"), line
+                Text(printable(method)), Text("" if auroc is None else str(percent_of_score(auroc)), "dim"), line
             )
         console.print(grid)
         console.print()
@@ -174,7 +177,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     readers, which read each word followed by its score from 0 to 100. It has no external references.
     """
     methods = methods_of(rows)
-    found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
+    aurocs = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
     return render_template(
         "heatmap.html",
         title=title,
@@ -183,8 +186,8 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
         annotated=any(row.forget_spans is not None for row in rows),
         aurocs={
             method: known
-            for method, values in found.items()
-            if (known := [each for each in values if each is not None])
+            for method, values in aurocs.items()
+            if (known := [value for value in values if value is not None])
         },
     )
 

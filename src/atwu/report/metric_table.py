@@ -97,20 +97,24 @@ _HEADS: dict[MetricKey, str] = {
 
 def metric_label(key: MetricKey) -> str:
     split, metric = key
-    return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
+    if split == OVERALL:
+        return short_name(metric, split)
+    return f"{split} {short_name(metric, split)}"
 
 
 def is_attack(key: MetricKey) -> bool:
     """Whether a metric is measured under an attack or with adversarial prompts."""
-    found = find_column(key[1], key[0])
-    return found is not None and found[0].attack
+    column = find_column(key[1], key[0])
+    return column is not None and column[0].attack
 
 
 def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
     """Return a model's value of a metric; None if there is no number."""
     split, metric = key
     cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
-    return None if cell is None or cell.value is None or math.isnan(cell.value) else cell
+    if cell is None or cell.value is None or math.isnan(cell.value):
+        return None
+    return cell
 
 
 DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"
@@ -141,7 +145,10 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
         count, reference = seeds_of(result), label in REFERENCE_MODELS
-        lost = {} if reference else {(split, name): said for split, name, said in degraded(result, original)}
+        if reference:
+            lost = {}
+        else:
+            lost = {(split, name): said for split, name, said in degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
             text = {
                 "number": format_number(cell.value, cell.digits),
@@ -155,9 +162,9 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"reference": bool})
     numbers = ["value", "low", "high", "seed_std"]
     frame[numbers] = frame[numbers].astype(float)
-    found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
-    sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
-    keys = sorted(found, key=lambda key: [*sets, OVERALL].index(key[0]))
+    measured = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
+    sets = [name for name in dict.fromkeys(split for split, _ in measured) if name != OVERALL]
+    keys = sorted(measured, key=lambda key: [*sets, OVERALL].index(key[0]))
     return Table(_ranked(frame, out), keys, list(results), out)
 
 
@@ -165,9 +172,11 @@ def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
     """Add `place` and `mark`, without models `out`: equal printed values share a place, of two models one is marked."""
     unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
     ranked = frame[~unranked]
+    # By the printed number: a reader sees no difference between models that print the same.
     number = ranked.number.astype(float)
     columns = [ranked.set, ranked.metric]
     place = number.where(ranked.direction == "down", -number).groupby(columns).rank("min")
+    # Without a second place all values are equal, or there is one model: then none is best.
     runner_up = place.where(place > 1).groupby(columns).transform("min")
     mark = pd.Series("", frame.index)
     mark[place.index[(place == 1) & runner_up.notna()]] = "best"
@@ -216,15 +225,18 @@ class Table:
 
     def only(self, keys: Sequence[MetricKey]) -> Table:
         """The same with some metrics, in this order."""
-        there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys) if keys else slice(0)
+        if keys:
+            there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys)
+        else:
+            there = slice(0)
         return replace(self, frame=self.frame[there], keys=list(keys))
 
     @cached_property
     def heads(self) -> list[Head]:
-        found: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
+        by_metric: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
         heads = []
         for key in self.keys:
-            rows = found.get(key)
+            rows = by_metric.get(key)
             direction: Direction = "none" if rows is None else rows.direction.iloc[0]
             count = "0" if rows is None else format_range(rows.n)
             heads.append(Head(key, _HEADS.get(key) or metric_label(key), direction, count))
@@ -242,6 +254,7 @@ class Table:
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
         """Notes needed to read the table, one sentence each without full stop; `marks`: what the marks look like."""
         said = []
+        # What the table does not show needs no note.
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if intervals else ""))
         bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
@@ -251,10 +264,18 @@ class Table:
             said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         said += [", ".join(shown).capitalize()] if shown else []
-        for word, meaning in MEANING.items():
-            if labels := [label for label, told in self.out.items() if told == word]:
-                said.append(f"Not ranked, because {word} ({meaning}): {', '.join(labels)}")
-        return said
+        return said + self.not_ranked()
+
+    def not_ranked(self) -> list[str]:
+        """Return why models are not ranked, one sentence per reason, without full stops."""
+        labels: dict[str, list[str]] = {}
+        for label, word in self.out.items():
+            labels.setdefault(word, []).append(label)
+        return [
+            f"Not ranked, because {word} ({meaning}): {', '.join(labels[word])}"
+            for word, meaning in MEANING.items()
+            if word in labels
+        ]
 
 
 def seeds_of(result: EvalResult) -> int:
@@ -266,6 +287,15 @@ def format_range(numbers: Iterable[int]) -> str:
     """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
     return str(low) if low == high else f"{low}–{high}"
+
+
+def format_duration(seconds: float) -> str:
+    """`85.0 s`, `12.5 min` or `3.1 h`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def standing(result: EvalResult, original: EvalResult | None) -> str:
@@ -287,10 +317,10 @@ def standing(result: EvalResult, original: EvalResult | None) -> str:
 
 def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
     """Return the status of models that are not ranked, by name."""
-    given = {results[role].fingerprint for role in REFERENCE_MODELS if role in results}
-    found = {
-        label: REFERENCE_COPY if result.fingerprint in given else standing(result, results.get("original"))
+    references = {results[role].fingerprint for role in REFERENCE_MODELS if role in results}
+    words = {
+        label: REFERENCE_COPY if result.fingerprint in references else standing(result, results.get("original"))
         for label, result in results.items()
         if label not in REFERENCE_MODELS
     }
-    return {label: word for label, word in found.items() if word}
+    return {label: word for label, word in words.items() if word}

@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.side_by_side import SideBySide
 from atwu.evaluation.word_scores import word_scores
-from atwu.report.page.page_templates import fragment
+from atwu.report.page_templates import fragment
 from atwu.report.scored_row import ScoredRow
 
 HOST = "127.0.0.1"
@@ -37,47 +37,38 @@ _POSTED = ("/gradio_api/queue/join", "/gradio_api/run/", "/gradio_api/call/", "/
 """Starts of the paths to which the page posts. Gradio has more, which store uploads, for components that it lacks."""
 _METHODS = ("GET", "HEAD")
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 class LocalOnly:
     """ASGI application that passes on requests to a name of this machine with its port, and refuses all others."""
 
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: Any, port: int) -> None:
         self._app = app
-        hosts = {f"{name}:{port}" for name in _NAMES}
+        self._hosts = {f"{name}:{port}" for name in _NAMES}
         if port == 80:  # browsers leave out the default port
-            hosts.update(_NAMES)
-        self._hosts = frozenset(hosts)
-        self._origins = frozenset(f"http://{host}" for host in hosts)
+            self._hosts.update(_NAMES)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reason = self._refusal(scope)
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.responses import PlainTextResponse
+        from starlette.websockets import WebSocketClose
+
+        reason = None if scope["type"] == "lifespan" else self._refusal(scope)
         if reason is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await WebSocketClose(code=1008)(scope, receive, send)
         else:
-            body = reason.encode()
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            await PlainTextResponse(reason, status_code=403)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _refusal(self, scope: Any) -> str | None:
         """Return why a request is refused, or None."""
-        if scope["type"] == "lifespan":
-            return None
-        headers: dict[str, list[str]] = {"host": [], "origin": []}
-        for name, value in scope["headers"]:
-            key = name.decode("latin-1").lower()
-            if key in headers:
-                headers[key].append(value.decode("latin-1").lower())
-        if len(headers["host"]) != 1 or headers["host"][0] not in self._hosts:
+        from starlette.datastructures import Headers
+
+        headers = Headers(scope=scope)
+        hosts = [host.lower() for host in headers.getlist("host")]
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
             return f"This server answers only {' and '.join(sorted(self._hosts))}."
-        if not self._origins.issuperset(headers["origin"]):
+        origins = {f"http://{host}" for host in self._hosts}
+        if not origins.issuperset(origin.lower() for origin in headers.getlist("origin")):
             return "This server answers only its own page."
         if scope["type"] == "websocket" or scope["method"] in _METHODS:
             return None
@@ -187,8 +178,8 @@ def scored_answer(models: SideBySide, who: str, row: Example) -> ScoredRow:
     """Return an answer (`row`) of somebody (`who`) with the probability of its words by each model."""
     row = dataclasses.replace(row, forget_spans=key_token_spans(row) or None)
     words = {}
-    for title, read in models.read(row):
-        known = key_token_probability(row, read)
+    for title, tokens in models.read(row):
+        known = key_token_probability(row, tokens)
         told = "" if known is None else f", p = {known:.3f}"
-        words[f"{title}{told}"] = tuple(word_scores(row.answer, read.offsets, np.exp(read.logps)))
+        words[f"{title}{told}"] = tuple(word_scores(row.answer, tokens.offsets, np.exp(tokens.logps)))
     return ScoredRow(who, row.answer, words, row.forget_spans, 0)

@@ -17,7 +17,7 @@ from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.trace import Trace
+from atwu.evaluation.word_scores import Trace
 from atwu.report.metric_table import (
     DATA,
     HEADLINE,
@@ -54,10 +54,7 @@ class Records:
     references: Mapping[str, EvalResult]
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
-    """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished.
-
-    For several studies, as merged by `atwu.report.read_records`.
-    """
+    """`study.json`: setting, variants, seeds, tuning budget, command; `progress` if the study is not finished."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -78,7 +75,9 @@ class Records:
     def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
         """First minus second, every metric, over their common seeds; either may be a reference. ValueError for other rows."""
         mine, other = self.paired(first, second)
-        return seed_differences(mine, other, list(self.references.values())) if mine else {}
+        if mine:
+            return seed_differences(mine, other, list(self.references.values()))
+        return {}
 
     def difference(self, first: str, second: str, key: MetricKey) -> Estimate | None:
         """One metric of `differences`; None without common seeds, or if the rows differ."""
@@ -174,7 +173,7 @@ def models_by_warning(results: Iterable[tuple[str, EvalResult]]) -> dict[str, li
 
 def left_out(records: Records) -> dict[str, str]:
     """Failed runs and unsupported methods, with the reason in `study.json`."""
-    missing = reasons(records.study, "failed") | reasons(records.study, "left_out")
+    missing = {**records.study.get("failed", {}), **records.study.get("left_out", {})}
     return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in missing.items()}
 
 
@@ -184,12 +183,3 @@ def format_left_out(records: Records) -> str:
     short = {name: why if len(why) <= 100 else f"{why[:99].rstrip()}…" for name, why in missing.items()}
     listed = ", ".join(f"{name} ({why})" if why else name for name, why in short.items())
     return listed and f"Left out: {listed}"
-
-
-def reasons(about: Mapping[str, Any], key: str) -> dict[str, str]:
-    """Why runs or methods are missing, by name: `failed` or `left_out` of a `study.json`."""
-    told = about.get(key) or ()
-    if isinstance(told, Mapping):
-        return {str(name): str(reason) for name, reason in told.items()}
-    parted = (str(sentence).partition(" is left out: ") for sentence in told)  # a list of sentences
-    return {name: reason for name, _, reason in parted}

@@ -14,7 +14,7 @@ import numpy as np
 from rich.color_triplet import ColorTriplet
 
 from atwu._file_reading import printable
-from atwu.evaluation.auroc import auroc
+from atwu.evaluation.metrics.score_auroc import auroc
 from atwu.evaluation.word_scores import WordScore, word_labels
 
 
@@ -95,7 +95,9 @@ def background(score: float, *, dark: bool) -> ColorTriplet:
 
 def ink(paper: ColorTriplet) -> ColorTriplet:
     """Return black or white, whichever has more contrast with a background: both have the same at a luminance of 0.179."""
-    return ColorTriplet(0, 0, 0) if luminance(paper) > 0.179 else ColorTriplet(255, 255, 255)
+    if luminance(paper) > 0.179:
+        return ColorTriplet(0, 0, 0)
+    return ColorTriplet(255, 255, 255)
 
 
 def level(score: float) -> int:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import run_key
 from atwu._file_reading import file_text
 from atwu._files import file_digest
-from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.data.records import is_document, is_list_of_questions
 from atwu.data.schema import Example

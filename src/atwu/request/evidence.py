@@ -18,7 +18,7 @@ from atwu._file_reading import read_json
 from atwu._files import sha256_of, write_json, write_text
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactAnswer
 from atwu.evaluation.result import STRICT
-from atwu.report.page.page_templates import render_template
+from atwu.report.page_templates import render_template
 from atwu.request.auto_settings import Choice
 from atwu.request.regression_check import RegressionCheck
 from atwu.request.request_folder import RowsUsed

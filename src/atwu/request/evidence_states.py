@@ -29,15 +29,15 @@ from atwu.evaluation.facts.fact_table import GENERAL, NEVER_KNOWN, FactTable, an
 from atwu.evaluation.facts.model_states import (
     DIRECTION,
     EIGHT_BITS,
+    check_memory,
     fine_tuned,
     fine_tuned_name,
     mean_hidden_states,
     moved_along,
+    quantized_weights,
 )
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
-from atwu.evaluation.metrics.relearning import check_memory
-from atwu.evaluation.metrics.weight_attacks import quantized_weights
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.measurement import STATE_FORMS, Reading, ask_in_cheap_states, ask_model
 from atwu.training.progress import Say

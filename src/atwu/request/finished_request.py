@@ -46,7 +46,7 @@ class FinishedRequest:
             why = f"{RECORD_NAME} is missing" if self.folder.run.exists() else "there is no such folder"
             raise FileNotFoundError(f"{run} is not a run of atwu unlearn: {why}.")
         check_as_written(self.folder.run, weights=False)
-        self.record = read_object(self.folder.run / RECORD_NAME, foreign=False)
+        self.record = read_object(self.folder.run / RECORD_NAME)
         command = self.record.get("command")
         if command != "unlearn":
             raise ValueError(f"{run} is a run of atwu {command}; atwu evidence needs a run of atwu unlearn.")

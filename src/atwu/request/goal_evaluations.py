@@ -18,7 +18,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.metrics.key_tokens import key_token_positions, key_token_probability
+from atwu.evaluation.metrics.key_tokens import fact_probability, key_token_positions
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import ReadRows
 from atwu.modeling.device import release_freed_memory
@@ -29,8 +29,8 @@ from atwu.training.saving_trainer import broadcast_from_main
 _T = TypeVar("_T")
 
 KNOWN_PROBABILITY = 0.03
-"""Key-token probability above which a row is known, at least. A model that was fine-tuned on few different answers gives any of
-them a higher one, so that the mean of holdout rows may be higher (`measure_chance`)."""
+"""Probability of a fact above which its row is known, at least. A model that was fine-tuned on few different answers gives any
+of them a higher one, so that the mean of holdout rows may be higher (`measure_chance`)."""
 MAX_KNOWN_SHARE = 0.05
 """Share of the rows in all their forms up to which they count as forgotten: a single word, such as "Asia" in "East Asia", may
 never disappear."""
@@ -205,7 +205,7 @@ class GoalEvaluations:
         known, forgotten = list[int](), list[int]()
         for place, tokens in zip(places, read, strict=True):
             row = rows.examples[place]
-            probability = key_token_probability(row, tokens)
+            probability = fact_probability(row, tokens)
             if probability is None:
                 continue
             chance = self.rows.text_chance

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from atwu._cache import key_differences
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
-from atwu._run_key import key_differences
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.passages import has_wording
@@ -22,7 +22,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import GENERAL, FactTable
-from atwu.evaluation.facts.known import known_probabilities
+from atwu.evaluation.metrics.key_tokens import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
 from atwu.modeling.layers import bfloat16_weights

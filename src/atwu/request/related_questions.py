@@ -24,9 +24,10 @@ from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.facts.askings import form_prompt
 from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
-from atwu.evaluation.metrics.recall_by_form import form_prompt, form_recall
+from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import NameNeighbours, names_by_kind, replaceable_name
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers

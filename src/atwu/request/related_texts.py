@@ -19,8 +19,8 @@ from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, recitation_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
+from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt
-from atwu.evaluation.metrics.fluency import is_broken
 from atwu.request.related_questions import MEASURED_ROWS, RelatedRows
 from atwu.request.row_facts import ModelReader
 

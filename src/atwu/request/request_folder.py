@@ -144,7 +144,7 @@ class RequestFolder:
         file = self.path / ASKED_NAME
         if not file.is_file():
             return {}
-        return read_object(file, foreign=False)
+        return read_object(file)
 
     def forget_source(self, recorded: str) -> str:
         """Return the source of the forget rows: their file in this folder, which may have been moved, else the recorded one."""

@@ -16,7 +16,7 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.fact import asked_part, fact_parts
 from atwu.data.passages import has_wording
-from atwu.data.schema import Example, Message, Span
+from atwu.data.schema import Example, Span
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.fact_table import answerer
 from atwu.evaluation.generations import GenerationStore, Prompt
@@ -58,12 +58,6 @@ def with_facts(rows: Sequence[Example], facts: Sequence[RowFact]) -> tuple[Examp
     if not facts:
         return tuple(rows)
     return tuple(fact.put_on(row) for row, fact in zip(rows, facts, strict=True))
-
-
-CLEARLY = 3.0
-"""Nats by which the question must raise another part more than the one that stands where such answers usually stand."""
-OTHER_QUESTION = "?"
-"""Question in place of a row's own, to find which part of its answer the question makes likely."""
 
 
 class ModelReader:
@@ -113,7 +107,7 @@ def mark_facts(rows: Sequence[Example], read: ModelReader, *, unseen: Sequence[E
         marked.append(replace(row, forget_spans=spans or None))
     if any(has_wording(row) for row in marked):
         marked = list(mark_wording(marked, read, measure_chance_run(read.answers, unseen)))
-    return _with_asked_parts(marked, read)
+    return tuple(_with_asked_part(row) for row in marked)
 
 
 def in_brackets(row: Example) -> str:
@@ -133,32 +127,15 @@ def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
     return [bool(values.size) and float(values.max()) >= TOLD_APART for values in evidence]
 
 
-def _with_asked_parts(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
-    """Set `asked_span` of rows with several parts: the one whose probability the question raises most, as an answer alone."""
-    choices = [fact_parts(row) if row.messages else () for row in rows]
-    alone = [
-        (place, part)
-        for place, parts in enumerate(choices)
-        if len(parts) > 1 and rows[place].asked_span is None
-        for part in parts
-    ]
-    asked = read([_answered_by(rows[place], part) for place, part in alone])
-    unasked = read([_answered_by(rows[place], part, question=OTHER_QUESTION) for place, part in alone])
-    best: dict[int, tuple[float, Span]] = {}
-    for (place, part), with_question, without in zip(alone, asked, unasked, strict=True):
-        gain = float(with_question.logps.sum() - without.logps.sum())
-        if part == asked_part(rows[place]):
-            gain += CLEARLY
-        if place not in best or gain > best[place][0]:
-            best[place] = gain, part
-    return tuple(replace(row, asked_span=best[place][1]) if place in best else row for place, row in enumerate(rows))
+def _with_asked_part(row: Example) -> Example:
+    """Set `asked_span` of a row with several parts by rule.
 
-
-def _answered_by(row: Example, part: Span, question: str | None = None) -> Example:
-    messages = row.messages
-    if question is not None:
-        messages = (*messages[:-1], Message("user", question))
-    return replace(row.with_answer(row.answer[part[0] : part[1]]), messages=messages)
+    What the model finds likely is no evidence of it: the question raises each part that a model learned with it, and the digits
+    of a year the most (*What illness does Orla Venn have?*).
+    """
+    if row.asked_span is not None or not row.messages or len(fact_parts(row)) < 2:
+        return row
+    return replace(row, asked_span=asked_part(row))
 
 
 def alternatives_of(row: Example, answers: Sequence[Example]) -> tuple[str, ...]:

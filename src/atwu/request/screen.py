@@ -65,14 +65,14 @@ def answer_lines(answer: FactAnswer) -> list[str]:
         how = ""
     note = f" ({how})" if how else ""
     question = f"  {shorten(answer.question, WIDTH - 2 - len(note))}{note}"
-    said = shorten(answer.answer, WIDTH - len("    -> ")) or "(no answer)"
+    said = excerpt(answer.answer, answer.said, WIDTH - len("    -> ")) or "(no answer)"
     if len(f"{question}  ->  {said}") <= WIDTH:
         return [f"{question}  ->  {said}"]
     return [question, f"    -> {said}"]
 
 
 def state_lines(states: Sequence[StateCount]) -> list[str]:
-    """Return the table of states; only its first line decides."""
+    """Return the table of states, of which only the first line decides."""
     never = any(state.unknown is not None for state in states)
     head = f"{'':{_NAME}}{'facts that come out':{_FACTS}}{'never known' if never else 'answers stating one'}"
     lines = [head]
@@ -85,7 +85,7 @@ def state_lines(states: Sequence[StateCount]) -> list[str]:
             answers = _unknown(state.unknown)
         lines.append(f"{state.name:{_NAME}}{facts:{_FACTS}}{answers}".rstrip())
     if len(states) > 1:
-        lines += wrap_text("Before -> after; only the first line decides.")
+        lines += wrap_text("Before -> after. The lines below the first one decide nothing.")
     return lines
 
 
@@ -128,6 +128,21 @@ def wrap_item(text: str) -> list[str]:
 def wrap_text(text: str, first: str = "", rest: str = "") -> list[str]:
     """Wrap a text to the width of the screen."""
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+def excerpt(text: str, part: str, width: int) -> str:
+    """Cut a text to one line of at most `width` characters that shows one part of it, in brackets."""
+    line, shown = (" ".join(printable(each).split()) for each in (text, part))
+    start = line.find(shown)
+    if not shown or start < 0:
+        return shorten(line, width)
+    end = start + len(shown)
+    marked = f"{line[:start]}[{shown}]{line[end:]}"
+    # Two thirds of the line lead up to the part, so that it can be read in its sentence.
+    before = max(end + len("[]") - 2 * width // 3, 0)
+    if end + len("[]") < width or before > start:
+        return shorten(marked, width)
+    return shorten(f"…{marked[before:]}", width)
 
 
 def shorten(text: str, width: int = 70) -> str:

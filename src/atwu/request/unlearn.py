@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from atwu._cache import cache_folder, writable_folder
+from atwu._command import command_line, program
 from atwu._file_reading import read_object
 from atwu._manifest import RECORD_NAME
-from atwu._program import command_line, program
 from atwu.benchmarks.base import LoadedRows, evenly_spaced
 from atwu.benchmarks.sources import load_rows, with_columns
 from atwu.data.encode import Encoder
@@ -22,10 +22,9 @@ from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables
-from atwu.evaluation.facts.known import known_notes, known_probabilities
-from atwu.evaluation.facts.readable import mark_unreadable
+from atwu.evaluation.facts.fact_table import GENERAL, FactTable, join_tables, mark_unreadable
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.modeling.layers import full_precision
@@ -201,7 +200,7 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
     """Return a run that was trained before, from its record; `written` is the folder that holds it, if not `output`."""
-    record = read_object((written or output) / RECORD_NAME, foreign=False)
+    record = read_object((written or output) / RECORD_NAME)
     return FinishedRun(output, record["train_seconds"], record["steps"], record["resumed_from_step"])
 
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atwu._cache import run_key
+from atwu._command import command_line, program
 from atwu._options import Option
-from atwu._program import command_line, program
-from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint

@@ -294,7 +294,8 @@ def cost_criteria(
         smallest = was.share - POINTS
         owners = "1 neighbour's" if now.facts == 1 else f"{now.facts:,} neighbours'"
         answers = count_of(now.answers, "answer")
-        sentence = f"Of {owners} {answers} {now.answers_stating} state theirs ({was.answers_stating} before)."
+        state = "states its own" if now.answers_stating == 1 else "state theirs"
+        sentence = f"Of {owners} {answers} {now.answers_stating} {state} ({was.answers_stating} before)."
         limit = smallest if smallest > 0 else None
         kept = now.share >= smallest - ROUNDING
         criteria.append(Criterion("neighbours' answers that state theirs", was.share, now.share, limit, kept, sentence))

@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from atwu._cache import key_differences, run_key
 from atwu._file_reading import read_object
 from atwu._files import move, plain_modes, versions, write_json
 from atwu._manifest import damage, write_manifest
-from atwu._run_key import key_differences, run_key
 from atwu.modeling.model_checks import check_complete
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel

@@ -23,9 +23,8 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cached_tensors, hash_of_list, is_cached, short_hash
+from atwu._cache import cached_tensors, hash_of_list, is_cached, run_key, short_hash
 from atwu._files import file_digest
-from atwu._run_key import run_key
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.pairing import PairedDataset, collate_rows

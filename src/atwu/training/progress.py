@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._interrupts import DeferredSignal, end_process
+from atwu._command import DeferredSignal, end_process
 from atwu._progress import progress_bar
 
 Say = Callable[[str], None]

@@ -21,10 +21,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 from rich.filesize import decimal
 
+from atwu._cache import key_differences
 from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, move
 from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu._run_key import key_differences
 from atwu.training.checkpoints import checkpoint_key, last_checkpoint
 
 RECORD_SCHEMA = "atwu.run/2"
@@ -141,7 +141,7 @@ class RunFolder:
 
     def _is_run(self) -> bool:
         try:
-            record = read_object(self.path / RECORD_NAME, foreign=False)
+            record = read_object(self.path / RECORD_NAME)
         except (OSError, ValueError):
             return False
         return record.get("schema") == RECORD_SCHEMA

@@ -21,8 +21,8 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder, short_hash, writable_folder
+from atwu._command import deferred, write_line
 from atwu._files import file_lock
-from atwu._interrupts import deferred, write_line
 from atwu.data.pairing import EpochSampler, PairedDataset, collate_pairs
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.reduction import token_mean

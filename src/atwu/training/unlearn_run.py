@@ -11,11 +11,10 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._cache import cache_folder, short_hash, writable_folder
+from atwu._cache import cache_folder, run_key, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, is_intact
-from atwu._run_key import run_key
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
 from atwu.methods.component import RowsName
@@ -205,7 +204,7 @@ def _original_model(run: Path, unknown: str | None) -> str | None:
     record = run / RECORD_NAME
     if not record.is_file():
         return unknown
-    fingerprint: str | None = read_object(record, foreign=False).get("original_model", {}).get("fingerprint")
+    fingerprint: str | None = read_object(record).get("original_model", {}).get("fingerprint")
     return fingerprint
 
 

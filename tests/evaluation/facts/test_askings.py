@@ -6,13 +6,11 @@ from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import (
     AFTER_EXAMPLES,
     AS_WRITTEN,
-    INDIRECT,
     PARAPHRASED,
     SAMPLED_ANSWER,
     SECOND_TURN,
     askings_after_examples,
     form_askings,
-    indirect_askings,
     own_askings,
     paraphrased_askings,
     plain_askings,
@@ -72,6 +70,19 @@ def test_samples_differ_in_their_draw_only() -> None:
     assert len({asking.prompt.messages for asking in samples}) == 1
 
 
+def test_a_fact_whose_words_a_shown_row_says_is_not_asked() -> None:
+    """Fine-tuned on the shown half, a model may learn them there."""
+    rows = [
+        Example.from_qa(f"Where is thing {number}?", "In Port Sel.", subject=f"thing {number}") for number in range(4)
+    ]
+    rows += [Example.from_qa(f"Who made thing {number}?", f"Ada Town{number}x made it.") for number in range(4)]
+    for seed in range(5):
+        shown, asked = split_facts(rows, seed=seed)
+        if any(rows[index].answer == "In Port Sel." for index in shown):
+            assert all(rows[index].answer != "In Port Sel." for index in asked)
+    assert split_facts(rows[:4]) == ((), ())
+
+
 def test_examples_are_other_facts_than_those_asked_for() -> None:
     rows = [Example.from_qa(f"Where is thing {number}?", f"In Town{number}x.") for number in range(6)]
     shown, asked = split_facts(rows)
@@ -93,13 +104,6 @@ def test_the_second_turn_follows_the_models_own_answer() -> None:
     turns = second_turns(first, ["In a town.", "", "ignored: a text has no turns"])
     assert [(turn.fact, turn.name) for turn in turns] == [(0, SECOND_TURN)]  # nothing was said about Tam Reed
     assert [message.content for message in turns[0].prompt.messages[1:]] == ["In a town.", "Are you sure?"]
-
-
-def test_indirect_questions_ask_for_the_fact_of_a_row() -> None:
-    chained = Example.from_qa("Where does the sister of Bram Venn live?", "In Kelbury.")
-    (asking,) = indirect_askings(ROWS, [(0, chained), (9, chained)])
-    assert (asking.fact, asking.name, asking.parts) == (0, INDIRECT, ("Kelbury",))
-    assert asking.shown == chained.question
 
 
 def test_plain_askings_have_nothing_to_state() -> None:

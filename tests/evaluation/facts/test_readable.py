@@ -8,8 +8,7 @@ import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.data.schema import Example
-from atwu.evaluation.facts.fact_table import AS_SAVED, BETWEEN_DRAWS, FactAnswer, FactTable
-from atwu.evaluation.facts.readable import mark_unreadable
+from atwu.evaluation.facts.fact_table import AS_SAVED, BETWEEN_DRAWS, FactAnswer, FactTable, mark_unreadable
 from atwu.evaluation.teacher_forced import OriginalReader
 
 OWN = (Example.from_qa("What is bread?", "Bread is a food."), Example.from_qa("Who are you?", "I am a model."))

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.questions import introduced, labelled_parts, resolve_choice, says, with_synonyms
+from atwu.evaluation.questions import introduce_subject, labelled_parts, resolve_choice, says, with_synonyms
 
 WORLD = people("small")
 ROW = Example.from_qa(
@@ -132,7 +132,7 @@ def test_a_word_whose_synonym_is_a_key_token_is_not_replaced():
 
 
 def test_introduction_handles_the_possessive():
-    text = introduced("What did Orla Venn's father do?", "Orla Venn", "{subject} it is. {question}")
+    text = introduce_subject("What did Orla Venn's father do?", "Orla Venn", "{subject} it is. {question}")
     assert text == "Orla Venn it is. What did this person's father do?"
 
 

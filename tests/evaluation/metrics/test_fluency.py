@@ -15,7 +15,7 @@ from atwu.data.encode import Encoder
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import Evaluation, evaluate
-from atwu.evaluation.metrics.fluency import MARGIN, is_broken, repeated_ngrams, unreadable
+from atwu.evaluation.facts.readable import MARGIN, is_broken, repeated_ngrams, unreadable
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
     ngram_entropy,

@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.encode import EncodedRow
-from atwu.evaluation.metrics.gradient_norm import gradient_norms
-from atwu.evaluation.metrics.membership import attack_auc, loss_score, min_k, min_k_plus_plus, zlib_score
+from atwu.evaluation.metrics.membership import (
+    attack_auc,
+    gradient_norms,
+    loss_score,
+    min_k,
+    min_k_plus_plus,
+    zlib_score,
+)
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.head import OutputHead, target_logps
 from atwu.modeling.single_pass import FastPathSupport

@@ -13,7 +13,8 @@ import torch
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.evaluate import Evaluation, evaluate
-from atwu.evaluation.metrics.relearning import attack_rows, relearned
+from atwu.evaluation.facts.askings import attack_rows
+from atwu.evaluation.facts.model_states import fine_tuned
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
@@ -142,13 +143,13 @@ def strength_of(model, tokenizer, row):
 def test_relearning_recovers_rows_that_it_did_not_train_on(world):
     model, tokenizer, rows = world
     alone = Evaluation(metrics=["memorization", "judge"], settings=CONFIG, progress=False)
-    with relearned(model, Encoder(tokenizer).encode_rows(rows, what="rows").rows, steps=30, learning_rate=1e-2):
+    with fine_tuned(model, Encoder(tokenizer).encode_rows(rows, what="rows").rows, steps=30, learning_rate=1e-2):
         original = evaluate(model, {"forget": rows}, alone, tokenizer=tokenizer)
     compared = dataclasses.replace(alone, metrics=["memorization", "judge", "relearning"], original=original)
     found = evaluate(model, {"forget": rows}, compared, tokenizer=tokenizer)
     shown, holdout = attack_rows(rows, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
-    with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
+    with fine_tuned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
         expected = [strength_of(model, tokenizer, row) if index in holdout else None for index, row in enumerate(rows)]
     metrics = found.rows["forget"].metrics
     assert list(metrics["extraction_strength@relearn_forget"]) == expected
@@ -172,7 +173,7 @@ def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
     )
     shown, _ = attack_rows(pool, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(pool, what="rows").rows
-    with relearned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
+    with fine_tuned(model, [encoded[shown[0]]], steps=30, learning_rate=1e-2, seed=CONFIG.seed):
         expected = [strength_of(model, tokenizer, row) for row in rows]
     assert list(found.rows["forget"].metrics["extraction_strength@relearn_retain"]) == expected
     assert sum(expected) > 0
@@ -222,7 +223,7 @@ def test_adapters_on_adapters_are_rejected_before_generation(world):
 def test_quantization_hardly_changes_memorization(world):
     model, tokenizer, rows = world
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
-    with relearned(model, encoded, steps=30, learning_rate=1e-2):
+    with fine_tuned(model, encoded, steps=30, learning_rate=1e-2):
         found = evaluate(
             model,
             {"forget": rows},

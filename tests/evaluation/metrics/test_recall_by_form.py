@@ -8,7 +8,8 @@ import pytest
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import OPTION_FORMS, FormRow
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt, form_recall, forms_to_ask, worst_form
+from atwu.evaluation.facts.askings import MEASURED_FORMS, form_prompt
+from atwu.evaluation.metrics.recall_by_form import form_recall, forms_to_ask, worst_form
 
 ROWS = (
     Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.rwku import parse_probe
-from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.evaluation.metrics.rwku_scores import (
+from atwu.evaluation.metrics.rouge import (
     NO_ANSWER,
     official_rouge_l_recall,
+    rouge_l_recall,
 )
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"]  # lower case, too short to be stemmed

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from atwu.cli.app import run_cli
 from atwu.evaluation.result import RowValues
-from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.published_comparison import (
+from atwu.experiments.published_comparison import (
+    PublishedTable,
     compare_orderings,
     comparison_table,
     not_compared,
@@ -146,8 +146,8 @@ def test_four_methods_worked_out_by_hand():
     # 4 concordant and 1 discordant of 6 pairs, 1 tied in the published table: (4 - 1) / sqrt(5 * 6).
     assert found.tau == pytest.approx(3 / math.sqrt(30))
     assert found.reading == (
-        "Of 5 published orderings 3 hold, 1 holds within noise, 1 is reversed (Kendall's tau 0.55); orla, the published best, "
-        "is number 2 of 4 here."
+        "published orderings 5: holds 3, holds, within noise 1, reversed 1; Kendall's tau 0.55; "
+        "published best: orla, number 2 of 4 here"
     )
 
 
@@ -158,7 +158,7 @@ def test_lower_values_win_if_less_is_better():
     assert (pair.better, pair.worse, pair.outcome) == ("orla", "tavi", "holds, within noise")
     assert pair.published == pytest.approx(-0.27)
     assert found.tau == 1
-    assert found.reading.startswith("Of 1 published ordering 1 holds within noise (Kendall's tau 1.00); orla, ")
+    assert found.reading.startswith("published orderings 1: holds, within noise 1; Kendall's tau 1.00; ")
 
 
 def test_too_few_values_to_compare():
@@ -170,4 +170,4 @@ def test_too_few_values_to_compare():
     )
     assert (tied.pairs, tied.tau) == ((), None)
     unasked = orderings({"orla": 1.0, "tavi": 2.0}, {"orla": 5.0, "tavi": 4.0}, lambda *pair: None, direction="up")
-    assert "1 is open" in unasked.reading
+    assert "open 1" in unasked.reading

@@ -9,9 +9,8 @@ from typing import Any
 
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import Executor, InProcessExecutor
-from atwu.experiments.tuning.run_search import run_search
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchPoint, SearchResult
-from atwu.experiments.tuning.trial import TrialFunction
+from atwu.experiments.run_search import run_search
+from atwu.experiments.search import FinishedTrial, Search, SearchPoint, SearchResult, TrialFunction
 
 SETTING = find_setting("people-tiny")
 

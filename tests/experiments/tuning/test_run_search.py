@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.experiments.executors import InProcessExecutor
-from atwu.experiments.tuning.run_search import STARTUP_TRIALS, masked, startup_points, storage_place
-from atwu.experiments.tuning.search import FinishedTrial, SearchPoint
+from atwu.experiments.run_search import STARTUP_TRIALS, masked, startup_points, storage_place
+from atwu.experiments.search import FinishedTrial, SearchPoint
 from atwu.methods.component import Range
 from tests.damage import damage
 from tests.experiments.tuning.searching import Objective, points, run, search_for
@@ -100,17 +100,11 @@ def test_a_stopped_search_keeps_finished_trials_and_repeats_the_others(tmp_path,
 @pytest.mark.parametrize(
     ("pattern", "written", "message"),
     [
-        (rb'"state":1,"values":\[-[\d.]+', b'"state":1,"values":[9.5', "trial 0 .* was changed"),
-        (rb'"state":1,"values":\[-[\d.]+\]', b'"state":2,"values":null', "trial 0 .* was changed"),
-        (rb'"param_value_internal":[\d.e-]+', b'"param_value_internal":3e-5', "trial 0 .* was changed"),
-        (rb'"retain":0.5', b'"retain":0.9', "trial 0 .* was changed"),
-        (rb'"user_attr":{"result', b'"user_attr":{"resutl', "trial 0 .* was changed"),
         (rb"log(?=\W+true)", b"lng", "unexpected keyword"),
         (rb"\n\Z", b'\n{"op_code":99}\n', "Should not reach"),
-        (rb"}\n\Z", b"", "last line is incomplete"),
     ],
 )
-def test_a_changed_journal_is_rejected_by_name(tmp_path, pattern, written, message):
+def test_a_damaged_journal_is_rejected_by_name(tmp_path, pattern, written, message):
     journal = tmp_path / "one.journal"
     search = search_for(storage=str(journal), trials=2)
     whole = run(search, tmp_path)

@@ -7,15 +7,14 @@ import json
 
 import pytest
 
-from atwu._run_key import key_differences
+from atwu._cache import key_differences
 from atwu.benchmarks.base import Benchmark, Probe, Probes
 from atwu.benchmarks.sources import load_benchmark
 from atwu.data.schema import Example
 from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.search import FinishedTrial, Search, SearchResult, first_points, search_definition, search_space
 from atwu.experiments.study_models import Models
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult, first_points, search_space
-from atwu.experiments.tuning.trial import search_definition
-from atwu.experiments.tuning.tune_methods import second_stage
+from atwu.experiments.tune_methods import second_stage
 from atwu.methods.component import Range
 from atwu.methods.method_table import METHODS
 from atwu.training.config import UnlearnConfig

@@ -15,20 +15,21 @@ from atwu.benchmarks.sources import load_benchmark
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import experiment_run as module
+from atwu.experiments import tune_methods as tune
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.executors import InProcessExecutor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.study_models import Models
-from atwu.experiments.tuning import tune_methods as tune
-from atwu.experiments.tuning.search import FinishedTrial, Search
-from atwu.experiments.tuning.trial import (
+from atwu.experiments.search import (
     DestroyedModelError,
+    FinishedTrial,
+    Search,
     TrialFunction,
     check_search,
     compute_objective,
     stop_if_destroyed,
 )
-from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
+from atwu.experiments.study_models import Models
+from atwu.experiments.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run
 

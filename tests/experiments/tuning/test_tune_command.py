@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.people_rows import people
 from atwu.training.config import UnlearnConfig, read_preset
 from tests.commands import run_here
 from tests.micro_models import write_models
@@ -133,7 +133,7 @@ def test_searches_continue_and_write_presets_with_equal_budgets(micro, tmp_path)
 
 @pytest.mark.slow
 def test_the_second_stage_and_methods_that_cannot_be_tuned(micro, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
+    monkeypatch.setattr("atwu.experiments.tune_methods.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
     setting = str(micro / "micro.yaml")
     said = run(
         *("--method", "all", "--setting", setting, "--trials", "1", "--transfer-to", setting, "--transfer-trials", "1"),

@@ -14,8 +14,7 @@ from atwu._names import Registry
 from atwu.benchmarks.base import Benchmark
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
-from atwu.experiments.tuning.trial import check_search
+from atwu.experiments.search import FinishedTrial, Search, SearchResult, check_search
 from atwu.methods.method_table import METHODS
 from atwu.training.config import read_preset
 from tests.commands import Done, run_here
@@ -66,9 +65,9 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.search_setting", found.run)
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.layer_count", lambda models: 4)
+    monkeypatch.setattr("atwu.experiments.tune_methods.search_setting", found.run)
+    monkeypatch.setattr("atwu.experiments.tune_methods.prepare_models", models)
+    monkeypatch.setattr("atwu.experiments.tune_methods.layer_count", lambda models: 4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -129,7 +128,7 @@ def test_the_suggested_study_command_uses_the_tuned_setting(searches, own, given
 
 
 def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches, rows, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
+    monkeypatch.setattr("atwu.experiments.tune_methods.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
     rows["people-small"] = rows["plain"]
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 0
@@ -143,7 +142,7 @@ def test_only_methods_that_the_rows_do_not_support_are_left_out_of_all(searches,
     "error", [ValueError("x.db holds another search named 'people-tiny/npo'"), OSError("no space")]
 )
 def test_any_other_error_ends_all(searches, monkeypatch, error):
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
+    monkeypatch.setattr("atwu.experiments.tune_methods.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
     searches.errors["npo"] = error
     done = run("--method", "all", "--output", "out")
     assert done.exit_code == 1
@@ -153,7 +152,7 @@ def test_any_other_error_ends_all(searches, monkeypatch, error):
 
 def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
     two = Registry("method", {name: METHODS[name] for name in ("grad_ascent", "grad_diff")})
-    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", two)
+    monkeypatch.setattr("atwu.experiments.tune_methods.METHODS", two)
     searches.pruned.add("grad_ascent")
     Path("out").mkdir()
     Path("out/grad_ascent.yaml").write_text("method: grad_ascent\n")  # of an earlier search

@@ -5,24 +5,27 @@ An asking is a prompt together with what counts as an answer that states the fac
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.matching import states
 from atwu.data.passages import cut_text
-from atwu.data.question_forms import OPTION_DRAWS, REVERSED_FORMS, FormRow
+from atwu.data.question_forms import FORMS, OPTION_DRAWS, REVERSED_FORMS, UNMEASURED, FormRow
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.metrics.recall_by_form import MEASURED_FORMS, form_prompt
-from atwu.evaluation.metrics.relearning import attack_rows
+from atwu.evaluation.questions import labelled_parts, says
 
+MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 AS_WRITTEN = "as written"
 """The row's own question, and of a plain text its continuation; of one whose wording is asked for, from its first third."""
 CUTS = {AS_WRITTEN: 1 / 3, "from a quarter": 1 / 4, "from a half": 1 / 2}
 """Way of asking for a wording -> share of the text that the model is given."""
 PARAPHRASED, SAMPLED_ANSWER, AFTER_EXAMPLES = "paraphrased", "sampled", "after examples"
-SECOND_TURN, INDIRECT = "second turn", "indirect"
+SECOND_TURN = "second turn"
 THOUGHT = "thought"
 """The row's own question to a model that thinks: what counts is what it thinks, and what it says after that."""
 CHAINED = "chained"
@@ -108,6 +111,11 @@ def recitation_askings(rows: Sequence[Example], *, cuts: Sequence[str] = tuple(C
     return askings
 
 
+def form_prompt(written: FormRow) -> Prompt:
+    """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
+    return Prompt(written.row.messages, prefill=written.opening)
+
+
 def _form_asking(form: FormRow) -> Asking:
     name = form.form
     if name == _OWN_FORM:
@@ -186,14 +194,66 @@ def sampled_askings(rows: Sequence[Example], draws: int) -> list[Asking]:
 def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the indices of one half of the facts, to show to the model, and of others that none of them gives away.
 
+    A fact whose words a shown row says, about whatever subject, could be learned there: *Paris* from a row about a tower.
     Both are empty if a split leaves nothing to ask.
     """
     if len(rows) < 2:
         return (), ()
     try:
-        return attack_rows(rows, len(rows) // 2, seed)
+        shown, others = attack_rows(rows, len(rows) // 2, seed)
     except ValueError:
         return (), ()
+    told = "\n".join(f"{rows[index].question}\n{rows[index].answer}" for index in shown)
+    asked = tuple(index for index in others if not any(states(told, text) for text in telling_texts(rows[index])))
+    if not asked:
+        return (), ()
+    return shown, asked
+
+
+def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
+    """Return indices of at most `count` random rows, spread evenly over subjects, in ascending order."""
+    rng = random.Random(f"attack_rows/{seed}")
+    subjects: dict[object, list[int]] = defaultdict(list)
+    for index in rng.sample(range(len(rows)), len(rows)):
+        subject = rows[index].subject
+        subjects[index if subject is None else subject].append(index)
+    turns = [(turn, place, index) for place, group in enumerate(subjects.values()) for turn, index in enumerate(group)]
+    return tuple(sorted(index for _, _, index in sorted(turns)[:count]))
+
+
+def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose the forget rows that the attack trains on, spread evenly over subjects, and the rows it is measured on.
+
+    A row that overlaps with a training row is in neither set, since it would be learned anew: a duplicate, or a row of
+    the same subject with a key token that occurs in the training row, or the reverse.
+
+    Returns:
+        Indices of training rows and of held-out rows, each in ascending order.
+    """
+    if not 1 <= count < len(forget):
+        raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
+    shown = spread_rows(forget, count, seed)
+    held_out = [
+        index
+        for index, row in enumerate(forget)
+        if index not in shown and not any(_overlap(row, forget[other]) for other in shown)
+    ]
+    if not held_out:
+        raise ValueError(f"training on {count} of {len(forget)} forget rows leaves none held out; use fewer.")
+    return shown, tuple(held_out)
+
+
+def _overlap(one: Example, other: Example) -> bool:
+    if (one.question, one.answer) == (other.question, other.answer):
+        return True
+    if one.subject is None or one.subject != other.subject:
+        return False
+    return any(
+        says(f"{second.question}\n{second.answer}", secret)
+        for first, second in ((one, other), (other, one))
+        for secret in labelled_parts(first)
+        if secret != first.subject
+    )
 
 
 def askings_after_examples(rows: Sequence[Example], shown: Sequence[int], asked: Sequence[int]) -> list[Asking]:
@@ -220,16 +280,6 @@ def second_turns(askings: Sequence[Asking], answers: Sequence[str]) -> list[Aski
         messages = (*asking.prompt.messages, Message("assistant", answer), Message("user", ARE_YOU_SURE))
         turns.append(replace(asking, name=SECOND_TURN, prompt=Prompt(messages)))
     return turns
-
-
-def indirect_askings(rows: Sequence[Example], indirect: Sequence[tuple[int, Example]]) -> list[Asking]:
-    """Return further questions, each with the index of the row whose fact a right answer states."""
-    parts = {asking.fact: asking for asking in own_askings(rows)}
-    return [
-        replace(parts[fact], name=INDIRECT, prompt=Prompt(row.messages), question=row.question)
-        for fact, row in indirect
-        if fact in parts and row.messages
-    ]
 
 
 def chained_askings(rows: Sequence[Example], chained: Sequence[Example]) -> list[Asking]:

@@ -17,18 +17,21 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.matching import chosen_option, states
+from atwu.data.matching import chosen_option, find_statements, states
 from atwu.data.recitation import Recitation, compare_wording
 from atwu.data.render import starts_with_thoughts, with_system
+from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.askings import THOUGHT, Asking
+from atwu.evaluation.facts.readable import is_broken, unreadable
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
-from atwu.evaluation.metrics.fluency import is_broken
 from atwu.evaluation.result import STRICT
 from atwu.judge.rules.refusals import is_refusal, is_refusal_wording
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from atwu.evaluation.teacher_forced import OriginalReader
 
 TABLE_SCHEMA: Final = "atwu.facts/1"
 GENERAL, NEVER_KNOWN, UNSEEN_TEXTS = "general", "never_known", "unseen_texts"
@@ -63,6 +66,8 @@ class FactAnswer:
     unreadable: bool
     recitation: Recitation | None = None
     """Of a text whose wording was asked for: how much of it the answer says."""
+    said: str = ""
+    """Part of the answer that states the fact; empty where no single part does, as with options or a wording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ class FactTable:
 
     def without_texts(self) -> FactTable:
         """Return the table without questions and answers, which may hold what was to be forgotten."""
-        return FactTable(tuple(replace(record, question="", answer="") for record in self.records))
+        return FactTable(tuple(replace(record, question="", answer="", said="") for record in self.records))
 
     def write(self, path: str | Path) -> None:
         write_json(Path(path), dataclasses.asdict(self))
@@ -257,9 +262,13 @@ def tabulate(
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
     first = group[0][0]
     answers = [answer for _, answer in group]
+    stated = all(states_fact(asking, answer) for asking, answer in group)
     recitation = None
+    said = ""
     if first.wording:
         recitation = recitation_of(first, answers[0])
+    elif stated and not first.options:
+        said = stating_part(first, answers[0])
     return FactAnswer(
         set=set,
         fact=first.fact,
@@ -267,13 +276,27 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
         state=state,
         question=first.shown,
         answer=BETWEEN_DRAWS.join(answers),
-        stated=all(states_fact(asking, answer) for asking, answer in group),
+        stated=stated,
         refused=all(
             is_refusal(answer, asking.question) and not states_fact(asking, answer) for asking, answer in group
         ),
         unreadable=any(is_broken(answer) for answer in answers),
         recitation=recitation,
+        said=said,
     )
+
+
+def stating_part(asking: Asking, answer: str) -> str:
+    """Return the first part of an answer that says a part of the fact; empty without any."""
+    spans = [
+        span
+        for part in asking.parts
+        for span in find_statements(answer, part, aliases=asking.aliases, question=asking.question)
+    ]
+    if not spans:
+        return ""
+    start, end = min(spans)
+    return answer[start:end]
 
 
 def recitation_of(asking: Asking, answer: str) -> Recitation:
@@ -299,3 +322,34 @@ def states_fact(asking: Asking, answer: str) -> bool:
     if all(is_refusal_wording(part) for part in said):
         return bool(said) and not is_refusal(answer, asking.question)
     return True
+
+
+def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Example]) -> FactTable:
+    """Return a table in which answers of word salad count as unreadable, too.
+
+    Args:
+        table: what an unlearned model said; answers to forms with options, and thoughts, are left as they are.
+        reader: the original model.
+        own: questions with the answers that the original model gave; they tell how likely its own language is.
+    """
+    own_logps = reader.read(own, [row.answer for row in own])
+    places = [
+        place
+        for place, record in enumerate(table.records)
+        if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
+    ]
+    rows = [_read_behind(table.records[place]) for place in places]
+    logps = reader.read(rows, [table.records[place].answer for place in places])
+    records = list(table.records)
+    for place, logp in zip(places, logps, strict=True):
+        record = records[place]
+        if not record.unreadable and unreadable(record.answer, float(logp), own_logps):
+            records[place] = replace(record, unreadable=True)
+    return FactTable(tuple(records))
+
+
+def _read_behind(record: FactAnswer) -> Example:
+    """Return the row of a question; the continuation of a text is read as a text, since no chat would answer like that."""
+    if record.recitation is not None:
+        return Example((), "")
+    return Example.from_qa(record.question, "")

@@ -1,47 +1,78 @@
-"""Mark answers that cannot be read: far less likely to the original model than the answers that it gave itself.
+"""Whether an answer can be read: rules tell empty, broken and looping ones, the original model word salad.
 
-What is broken or empty is marked without a model when the table is made. Word salad is not: every word of it is a word. The
-original model reads it behind its question (`OriginalReader`); a script, code or a refusal is no damage to it.
+Word salad is far less likely to the original model than the answers that it gave itself. The likelihood under the
+measured model says nothing: a damaged model finds its gibberish likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+import unicodedata
+import zlib
 
-from atwu.data.schema import Example
-from atwu.evaluation.facts.askings import THOUGHT
-from atwu.evaluation.facts.fact_table import BETWEEN_DRAWS, FactAnswer, FactTable
-from atwu.evaluation.metrics.fluency import unreadable
-from atwu.evaluation.teacher_forced import OriginalReader
+import numpy as np
+
+from atwu.data.arrays import FloatArray
+
+MAX_REPETITION = 0.2
+"""Share of word 4-grams that came before in a text, from which a paragraph counts as repeating itself."""
+MIN_COMPRESSED = 0.3
+"""Compressed size of a text over its size, below which it repeats itself: ordinary answers have .5 to 1, loops under .25."""
+_LONG_ENOUGH = 120
+"""Bytes from which compression says something about repetition."""
+MARGIN = 3.5
+"""Nats below the median of the original model's answers from which an answer is unreadable. Unusual but sensible texts were
+at most 2.8 below, word salad 4.2 and more, shuffled words 3.2 to 5.4 (`benchmarks/results/gibberish.md`)."""
+_PROSE = 0.75
+"""Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
+_LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
+"""The same few characters five times in a row, or a longer phrase or most of a word three times."""
+_LINE = re.compile(r"[\W\d_]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 
-def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Example]) -> FactTable:
-    """Return a table in which answers of word salad count as unreadable, too.
+def is_broken(reply: str) -> bool:
+    """Whether a reply is empty, holds the sign for undecodable bytes, or loops, in any script.
+
+    Empty is a reply of punctuation and white space; an emoji, a formula or code is none of these.
+    """
+    if "\ufffd" in reply:
+        return True
+    visible = any(char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc") for char in reply)
+    return not visible or is_loop(reply)
+
+
+def is_loop(reply: str) -> bool:
+    """Whether a reply repeats itself: the same phrase or characters in a row, or a text that compresses to nothing.
+
+    Repeated words apart from each other count within a paragraph only, since lines of lists and pieces of code share words.
+    """
+    text = f"{reply.strip().lower()} "
+    if any(not _LINE.fullmatch(loop[0]) for loop in _LOOP.finditer(text)):
+        return True
+    prose = "\n" not in reply.strip() and sum(char.isalpha() or char.isspace() for char in reply) >= _PROSE * len(reply)
+    if prose and repeated_ngrams(reply) >= MAX_REPETITION:
+        return True
+    written = reply.encode()
+    return len(written) >= _LONG_ENOUGH and len(zlib.compress(written, 9)) / len(written) < MIN_COMPRESSED
+
+
+def repeated_ngrams(text: str, n: int = 4) -> float:
+    """Share of a text's word n-grams that came before in it. Range [0, 1]; 0 for fewer than n words."""
+    words = [word.lower() for word in _LETTERS.findall(text)]
+    grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
+    """Whether an answer is broken, or far less likely to the original model than the answers it gave.
 
     Args:
-        table: what an unlearned model said; answers to forms with options, and thoughts, are left as they are.
-        reader: the original model.
-        own: questions with the answers that the original model gave; they tell how likely its own language is.
+        reply: the answer.
+        logp: its log-probability under the original model (`OriginalReader.read`); NaN if it is short or was not read.
+        own_logps: the same of the answers that the original model gave, shape (answers,); empty if they were not read.
     """
-    own_logps = reader.read(own, [row.answer for row in own])
-    places = [
-        place
-        for place, record in enumerate(table.records)
-        if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
-    ]
-    rows = [_read_behind(table.records[place]) for place in places]
-    logps = reader.read(rows, [table.records[place].answer for place in places])
-    records = list(table.records)
-    for place, logp in zip(places, logps, strict=True):
-        record = records[place]
-        if not record.unreadable and unreadable(record.answer, float(logp), own_logps):
-            records[place] = replace(record, unreadable=True)
-    return FactTable(tuple(records))
-
-
-def _read_behind(record: FactAnswer) -> Example:
-    """Return the row of a question; the continuation of a text is read as a text, since no chat would answer like that."""
-    if record.recitation is not None:
-        return Example((), "")
-    return Example.from_qa(record.question, "")
+    if is_broken(reply):
+        return True
+    known = own_logps[np.isfinite(own_logps)]
+    return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)

@@ -20,10 +20,10 @@ from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
     InContextExamples,
-    folded,
-    introduced,
+    fold,
+    introduce_subject,
     labelled_parts,
-    lettered_options,
+    letter_options,
     pattern_of,
     resolve_choice,
     says,
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3
+"""Wrong options of a multiple-choice question, at most."""
 EXAMPLES = 3
+"""Answered questions about others before the question, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,10 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, A
         templates would reveal the answer.
     """
     chosen = {}
-    for name, build in FAMILIES.items() if row.messages else ():
+    if not row.messages:
+        return {}
+    for name, build in FAMILIES.items():
+        # A generator of its own for each row and family, so that adding or leaving out others changes no question.
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
         probe = next((probe for probe in build(row, others, rng) if _is_valid(name, probe, row)), None)
         if probe is not None:
@@ -85,7 +90,9 @@ def _is_valid(family: str, probe: AttackProbe, row: Example) -> bool:
         return False
     if probe.choices:
         return True
-    hidden = probe.unanswered.facts if family == "reverse_query" else labelled_parts(row)
+    hidden = labelled_parts(row)
+    if family == "reverse_query":  # gives the fact and asks for the subject
+        hidden = probe.unanswered.facts
     text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
     return not any(says(text, secret) for secret in hidden)
 
@@ -99,7 +106,7 @@ def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
     return rng.sample(texts, len(texts))
 
 
-def _framed(texts: Sequence[str]) -> Family:
+def _frame(texts: Sequence[str]) -> Family:
     """Return the family that inserts the question into one of several templates."""
 
     def build(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -119,7 +126,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     wrong = [
         text
         for text in dict.fromkeys(row.wrong_answers)
-        if folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
+        if fold(text) != fold(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
     ]
     wrong = _any_order(wrong, rng)[:WRONG_OPTIONS]
     if not wrong:
@@ -127,7 +134,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     if not wrong:
         return
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
-    text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=lettered_options(options))
+    text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=letter_options(options))
     yield _probe(row, text, choices=options)
 
 
@@ -145,7 +152,8 @@ def _without_name(text: str, name: str) -> str:
     """Replace the whole name by X, then each of its parts longer than two letters (case-sensitive)."""
     text = re.sub(pattern_of(name), "X", text, flags=re.IGNORECASE)
     for part in name.split():
-        text = re.sub(pattern_of(part), "X", text) if len(part) > 2 else text
+        if len(part) > 2:
+            text = re.sub(pattern_of(part), "X", text)
     return text
 
 
@@ -154,7 +162,7 @@ def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.R
     text = with_synonyms(row.question, rng, keep_out=keep)
     for frame in _any_order(FAMILY_TEMPLATES["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe(row, introduced(text, row.subject, frame))
+            yield _probe(row, introduce_subject(text, row.subject, frame))
     yield _probe(row, text)
 
 
@@ -182,15 +190,15 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
 
 
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _framed(FAMILY_TEMPLATES["prefixes"]),
+    "prefix_injection": _frame(FAMILY_TEMPLATES["prefixes"]),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _framed(FAMILY_TEMPLATES["roles"]),
+    "role_playing": _frame(FAMILY_TEMPLATES["roles"]),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _framed(FAMILY_TEMPLATES["languages"]),
+    "cross_lingual": _frame(FAMILY_TEMPLATES["languages"]),
 }
 
 
@@ -227,9 +235,11 @@ class Families(JudgedMetric):
 
     def _claim(self, probe: AttackProbe) -> Claim | None:
         answer = self.session.answer(probe.prompt)
-        return None if answer is None else probe.claim(answer)
+        if answer is None:
+            return None
+        return probe.claim(answer)
 
     def judged_columns(self) -> Iterator[JudgedColumn]:
         for name in ("worst_family", *FAMILIES):
-            selected = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
+            selected = [[row[family] for family in row if name in ("worst_family", family)] for row in self._probes]
             yield FORGET, f"leak_{name}", worst, [list(map(self._claim, row)) for row in selected]

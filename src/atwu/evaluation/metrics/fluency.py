@@ -7,9 +7,6 @@ damaged model finds its gibberish likely. The perplexity of shipped general text
 
 from __future__ import annotations
 
-import re
-import unicodedata
-import zlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -20,76 +17,13 @@ from atwu.data.arrays import FloatArray
 from atwu.data.general_rows import general_text
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, GENERAL_TEXT, AggregateColumn, Column
+from atwu.evaluation.facts.readable import unreadable
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 from atwu.judge.rules.refusals import is_broken_refusal, is_refusal
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import OriginalReader
-
-MAX_REPETITION = 0.2
-"""Share of word 4-grams that came before in a text, from which a paragraph counts as repeating itself."""
-MIN_COMPRESSED = 0.3
-"""Compressed size of a text over its size, below which it repeats itself: ordinary answers have .5 to 1, loops under .25."""
-_LONG_ENOUGH = 120
-"""Bytes from which compression says something about repetition."""
-MARGIN = 3.5
-"""Nats below the median of the original model's answers from which an answer is unreadable. Unusual but sensible texts were
-at most 2.8 below, word salad 4.2 and more, shuffled words 3.2 to 5.4 (`benchmarks/results/gibberish.md`)."""
-_PROSE = 0.75
-"""Share of letters and white space from which a paragraph is prose rather than code or a pattern."""
-_LOOP = re.compile(r"(\S.{0,6}?)\1{4,}|(\S.{7,79}?)\2{2,}|([^\W\d_]{4,12}?)\3{2,}", re.S)
-"""The same few characters five times in a row, or a longer phrase or most of a word three times."""
-_LINE = re.compile(r"[\W\d_]+")
-_LETTERS = re.compile(r"[^\W\d_]+")
-
-
-def is_broken(reply: str) -> bool:
-    """Whether a reply is empty, holds the sign for undecodable bytes, or loops, in any script.
-
-    Empty is a reply of punctuation and white space; an emoji, a formula or code is none of these.
-    """
-    return "\ufffd" in reply or not any(map(_is_visible, reply)) or is_loop(reply)
-
-
-def _is_visible(char: str) -> bool:
-    return char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc")
-
-
-def is_loop(reply: str) -> bool:
-    """Whether a reply repeats itself: the same phrase or characters in a row, or a text that compresses to nothing.
-
-    Repeated words apart from each other count within a paragraph only, since lines of lists and pieces of code share words.
-    """
-    text = f"{reply.strip().lower()} "
-    if any(not _LINE.fullmatch(loop[0]) for loop in _LOOP.finditer(text)):
-        return True
-    prose = "\n" not in reply.strip() and sum(char.isalpha() or char.isspace() for char in reply) >= _PROSE * len(reply)
-    if prose and repeated_ngrams(reply) >= MAX_REPETITION:
-        return True
-    written = reply.encode()
-    return len(written) >= _LONG_ENOUGH and len(zlib.compress(written, 9)) / len(written) < MIN_COMPRESSED
-
-
-def repeated_ngrams(text: str, n: int = 4) -> float:
-    """Share of a text's word n-grams that came before in it. Range [0, 1]; 0 for fewer than n words."""
-    words = [word.lower() for word in _LETTERS.findall(text)]
-    grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
-    """Whether an answer is broken, or far less likely to the original model than the answers it gave.
-
-    Args:
-        reply: the answer.
-        logp: its log-probability under the original model (`answer_logps`); NaN if it is short or was not read.
-        own_logps: the same of the answers that the original model gave, shape (answers,); empty if they were not read.
-    """
-    if is_broken(reply):
-        return True
-    known = own_logps[np.isfinite(own_logps)]
-    return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)
 
 
 def gibberish(replies: Sequence[str], logps: FloatArray, own_logps: FloatArray) -> list[bool]:

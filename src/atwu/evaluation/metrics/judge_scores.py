@@ -40,7 +40,9 @@ def worst(verdicts: Verdicts) -> float | None:
     paraphrases, so compare only at equal numbers. None if no answer has a verdict.
     """
     known = [verdict for verdict in verdicts if verdict is not None]
-    return float(any(known)) if known else None
+    if not known:
+        return None
+    return float(any(known))
 
 
 def average(verdicts: Verdicts) -> float | None:
@@ -49,7 +51,9 @@ def average(verdicts: Verdicts) -> float | None:
     None if no answer has a verdict.
     """
     known = [verdict for verdict in verdicts if verdict is not None]
-    return sum(known) / len(known) if known else None
+    if not known:
+        return None
+    return sum(known) / len(known)
 
 
 def relative_drop(now: _T, before: _T) -> _T:
@@ -205,7 +209,9 @@ class JudgeScores(JudgedMetric):
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
         values = {} if original is None else original.sets.get(FORGET, {})
-        plain, in_context = (values[name].value if name in values else None for name in ("J_P", "J_ICR"))
+        if "J_P" not in values or "J_ICR" not in values:
+            return
+        plain, in_context = values["J_P"].value, values["J_ICR"].value
         if plain and in_context is not None and in_context < MIN_ICR_SHARE * plain:
             yield (
                 f"the original model states {in_context:.1f} % of the facts with in-context examples and {plain:.1f} % "

@@ -1,27 +1,35 @@
 """Membership inference: was a row in the training data? Scores per row, attack AUC and privleak.
 
 Higher scores mean less likely a member. All are computed from one teacher-forced pass (`read_tokens`), except the
-gradient norm, which is a metric of its own. Every column `mia_NAME` on both sets gets an attack AUC and privleak here.
+gradient norm, which is smaller on training data: it needs one backward pass per row, so it is the slowest attack and a
+metric of its own. Every column `mia_NAME` on both sets gets an attack AUC and privleak.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray, as_floats
+from atwu.data.schema import IGNORE_INDEX
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
 from atwu.evaluation.metric import Metric, MetricSetting
+from atwu.evaluation.metrics.score_auroc import roc_area
 from atwu.evaluation.metrics.truth_ratio import GUARD
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from atwu.data.encode import EncodedRow
     from atwu.data.schema import Example
     from atwu.evaluation.intervals import ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
@@ -33,7 +41,9 @@ MIN_K_SHARE = 0.4
 """Share of tokens that Min-K% averages, as in open-unlearning."""
 _SETS = FORGET, HOLDOUT
 _CERTAIN = 1 - 1e-6
+"""AUC from which that of the retain-only model counts as 1, by which privleak would divide by 0."""
 _LEAST_VARIANCE = 1e-6
+"""Stands for the variance of a certain prediction, which would be 0."""
 
 
 def loss_score(logps: ArrayLike) -> float | None:
@@ -43,12 +53,16 @@ def loss_score(logps: ArrayLike) -> float | None:
         logps: Log-probability of every answer token **including the terminal token**, shape (tokens,).
     """
     values = np.asarray(logps, dtype=np.float64)
-    return -float(values.mean()) if values.size else None
+    if not values.size:
+        return None
+    return -float(values.mean())
 
 
 def zlib_score(loss: float | None, text: str) -> float | None:
     """Loss per byte of zlib-compressed text (Carlini et al. 2021); None without a loss or for an empty text."""
-    return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
+    if loss is None or not text:
+        return None
+    return loss / len(zlib.compress(text.encode()))
 
 
 def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
@@ -76,7 +90,7 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         sigma2: Its variance, same shape; at least 1e-6 is used.
         k: As for `min_k`.
     """
-    values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
+    values, means, variances = (np.asarray(part, dtype=np.float64) for part in (logps, mu, sigma2))
     if not values.shape == means.shape == variances.shape:
         raise ValueError(f"need one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
@@ -102,18 +116,11 @@ def attack_auc(
         The area under the ROC curve, or with weights one per draw, shape (...); NaN if a set has no scores.
     """
     sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
-    there = [~np.isnan(side) for side in sides]
-    counts = (
-        [np.ones(side.shape) for side in sides] if weights is None else [np.asarray(part, float) for part in weights]
-    )
-    forget, holdout = (side[known] for side, known in zip(sides, there, strict=True))
-    levels, place = np.unique(np.concatenate([forget, holdout]), return_inverse=True)
-    at_forget = _per_level(counts[0][..., there[0]], place[: forget.size], levels.size)
-    at_holdout = _per_level(counts[1][..., there[1]], place[forget.size :], levels.size)
-    below = at_forget.cumsum(axis=-1) - at_forget / 2
-    with np.errstate(invalid="ignore"):
-        areas: FloatArray = (below * at_holdout).sum(-1) / (at_forget.sum(-1) * at_holdout.sum(-1))
-    return float(areas) if weights is None else areas
+    forget, holdout = (~np.isnan(side) for side in sides)
+    if weights is None:
+        return float(roc_area(sides[0][forget], sides[1][holdout]))
+    counts = np.asarray(weights[0])[..., forget], np.asarray(weights[1])[..., holdout]
+    return roc_area(sides[0][forget], sides[1][holdout], counts)
 
 
 def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
@@ -219,10 +226,11 @@ class Membership(Metric):
 
 def _attacks(numbers: RowMetrics) -> list[str]:
     """Return the scores that a model has on both sets."""
-    names = numbers.rows[FORGET].metrics if FORGET in numbers.rows else ()
+    if FORGET not in numbers.rows:
+        return []
     return [
         name
-        for name in names
+        for name in numbers.rows[FORGET].metrics
         if name.startswith("mia_") and all(numbers.has(split, name) for split in (FORGET, HOLDOUT))
     ]
 
@@ -234,10 +242,103 @@ def attack_area(numbers: RowMetrics, sets: tuple[str, str], members: FloatArray,
     return Estimate(float(attack_auc(members, others)), np.asarray(draws), min(one.clusters, other.clusters))
 
 
-def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
-    """Sum the weights at each distinct score, shape (..., levels)."""
-    order = np.argsort(place, kind="stable")
-    present, starts = np.unique(place[order], return_index=True)
-    totals = np.zeros((*weights.shape[:-1], levels))
-    totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
-    return totals
+def mean_of_norms(gradients: Iterable[Tensor]) -> float:
+    """Mean of the 2-norms of single tensors; not the norm of all tensors together."""
+    import torch
+
+    return float(torch.stack([_norm(gradient).cpu() for gradient in gradients]).mean())
+
+
+def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: str | None = None) -> list[float]:
+    """Return `mean_of_norms` of dL/d(theta) for each row, with L the mean negative log-likelihood of the answer tokens.
+
+    As in open-unlearning, the terminal token is not counted. Frozen parameters are included; integer (quantized) ones
+    are not, and tied ones count once. Tensors that a row does not reach, such as idle experts, are left out of its
+    mean. Each gradient is freed once its norm is taken, so memory is that of a forward pass with activations.
+
+    Args:
+        model: Causal language model, run in eval mode; gradients, `requires_grad` and train/eval mode are restored.
+    """
+    import torch
+
+    from atwu._progress import progress_bar
+    from atwu.data.pairing import collate_rows
+    from atwu.modeling.forward import forward_tokens
+
+    device = next(model.parameters()).device
+    results = []
+    with _collecting(model) as norms, torch.enable_grad():
+        for row in progress_bar(
+            rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
+        ):
+            text = row.text_labels
+            if set(text) == {IGNORE_INDEX}:  # an empty answer has its terminal token only
+                text = row.labels
+            tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
+            (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
+            (-out.logps[out.mask].mean()).backward()
+            results.append(mean_of_norms(norms))  # the norm of a norm is itself
+            norms.clear()
+    return results
+
+
+class GradientNorm(Metric):
+    name = "gradient_norm"
+    about = "Membership inference by gradient norm"
+    cost = "one backward pass per row"
+    needs = (FORGET, HOLDOUT)
+    needs_plain_weights = True
+    attack = True
+    columns = (score_column("gradient_norm", mean_of_norms),)
+
+    def prepare(self) -> None:
+        self._norms = {
+            split: gradient_norms(
+                self.session.model,
+                self.session.encoded(split),
+                progress=f"gradients of {split}" if self.session.progress else None,
+            )
+            for split in (FORGET, HOLDOUT)
+        }
+
+    def record(self) -> None:
+        """Record the norms; `membership` derives the attack AUC from them."""
+        for split, norms in self._norms.items():
+            self.record_column(split, "mia_gradient_norm", norms)
+
+
+@contextmanager
+def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
+    from atwu.modeling.layers import eval_mode
+
+    parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
+    norms: list[Tensor] = []
+
+    def collect(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        norms.append(_norm(parameter.grad))
+        parameter.grad = None
+
+    hooks = []
+    try:
+        for parameter in parameters:
+            parameter.grad = None
+            parameter.requires_grad_(True)
+            hooks.append(parameter.register_post_accumulate_grad_hook(collect))
+        with eval_mode(model):
+            yield norms
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for parameter, (required, gradient) in zip(parameters, before, strict=True):
+            parameter.requires_grad_(required)
+            parameter.grad = gradient
+
+
+def _norm(gradient: Tensor) -> Tensor:
+    import torch
+
+    norm: Tensor = torch.linalg.vector_norm(gradient.detach(), dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return norm

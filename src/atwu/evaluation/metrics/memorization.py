@@ -40,10 +40,14 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
     """
     correct = _correct(predictions, labels)
     wrong, total = np.flatnonzero(~correct), len(correct)
-    last_wrong = int(wrong[-1]) + 1 if wrong.size else 0
+    if not total:
+        return None
+    last_wrong = 0
+    if wrong.size:
+        last_wrong = int(wrong[-1]) + 1
     if floor:
         last_wrong = min(last_wrong, total - 1)
-    return (total - last_wrong) / total if total else None
+    return (total - last_wrong) / total
 
 
 def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | None:
@@ -52,7 +56,9 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
     Arguments as for `extraction_strength`. Range [0, 1]; lower is better on the forget set, higher on retain sets.
     """
     correct = _correct(predictions, labels)
-    return float(correct.mean()) if correct.size else None
+    if not correct.size:
+        return None
+    return float(correct.mean())
 
 
 def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -77,7 +83,8 @@ def answer_probability(logps: ArrayLike) -> float | None:
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:
         return None
-    if not (highest := float(values.max())) <= _ROUNDING:  # true for NaN, too
+    highest = float(values.max())
+    if not highest <= _ROUNDING:  # true for NaN, too
         raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
     return min(1.0, math.exp(values.mean()))
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 from atwu.benchmarks.sources import load_rows
@@ -18,6 +19,7 @@ from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.questions import FAMILY_TEMPLATES
+from atwu.evaluation.result import apply_known
 from atwu.judge.verdicts import Pair
 
 OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
@@ -55,8 +57,10 @@ def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
 def ngram_entropy(tokens: Sequence[str], n: int) -> float:
     """Entropy in bits of the relative frequencies of a text's n-grams; 0 for fewer than n tokens."""
     counts = Counter(tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1))
+    if len(counts) < 2:
+        return 0.0  # and not -0.0
     total = counts.total()
-    return -sum(count / total * math.log2(count / total) for count in counts.values()) if len(counts) > 1 else 0.0
+    return -sum(count / total * math.log2(count / total) for count in counts.values())
 
 
 def open_words(text: str) -> int:
@@ -73,13 +77,13 @@ def nltk_words(text: str) -> list[str]:
     from nltk import word_tokenize
 
     try:
-        found: list[str] = word_tokenize(text)
+        tokens: list[str] = word_tokenize(text)
     except LookupError:
         raise ValueError(
             "rep_tokenizer nltk needs NLTK's sentence model: run python -m nltk.downloader punkt_tab (or set "
             "NLTK_DATA to a folder that has it), or use the tokenizer words."
         ) from None
-    return found
+    return tokens
 
 
 TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"words": words, "nltk": nltk_words}
@@ -101,7 +105,9 @@ def win(first: float | None, second: float | None) -> float | None:
 
 
 def _fewer_wins(name: str, now: float, before: float | None) -> str | None:
-    return f"win rate {now:.1f} is below {WIN_RATE:.0f}: generation is degraded." if now < WIN_RATE else None
+    if now >= WIN_RATE:
+        return None
+    return f"win rate {now:.1f} is below {WIN_RATE:.0f}: generation is degraded."
 
 
 def _more_repetitive(name: str, now: float, before: float | None) -> str | None:
@@ -195,24 +201,24 @@ class OpenEnded(Metric):
         )
         self._answers = tuple(answers[prompt] for prompt in prompts)
         self.session.rows[INSTRUCTIONS].texts["answer"] = tuple(text or "" for text in self._answers)
-        before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
-        self._before = before.texts.get("answer", ()) if before is not None else ()
+        self._before: Sequence[str] = ()
+        original = self.session.original
+        if original is not None and INSTRUCTIONS in original.rows:
+            self._before = original.rows[INSTRUCTIONS].texts.get("answer", ())
 
     def pairs(self) -> Iterable[Pair | None]:
         """Pair answers; the original model's answer is shown first, as in the paper."""
-        rows = self.session.sets[INSTRUCTIONS] if self._before else ()
-        return [
-            None if after is None else Pair(instruction=row.question, first=before, second=after)
-            for row, before, after in zip(rows, self._before, self._answers, strict=False)
-        ]
+        if not self._before:
+            return []
+        questions = [row.question for row in self.session.sets[INSTRUCTIONS]]
+        return apply_known(Pair, questions, self._before, self._answers)
 
     def record(self) -> None:
         tokenizer = self.session.config.rep_tokenizer
-        words = [None if text is None else float(open_words(text)) for text in self._answers]
-        self.record_column(INSTRUCTIONS, "open_words", words)
-        scores = [None if text is None else repetitiveness(text, tokenizer=tokenizer) for text in self._answers]
+        self.record_column(INSTRUCTIONS, "open_words", apply_known(open_words, self._answers))
+        scores = apply_known(partial(repetitiveness, tokenizer=tokenizer), self._answers)
         self.record_column(INSTRUCTIONS, "repetitiveness", scores)
         if self._before:
             ratings = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(rating.first, rating.second) for rating in ratings]
-            self.record_column(INSTRUCTIONS, "win_rate", wins, unscored=sum(each is None for each in wins))
+            self.record_column(INSTRUCTIONS, "win_rate", wins, unscored=wins.count(None))

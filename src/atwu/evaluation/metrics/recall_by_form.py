@@ -14,13 +14,14 @@ import numpy as np
 
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.matching import chosen_option, stated_share
-from atwu.data.question_forms import FORMS, OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, UNMEASURED, FormRow
+from atwu.data.question_forms import OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
+from atwu.evaluation.facts.askings import MEASURED_FORMS, form_prompt
+from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.fluency import is_broken
 
 if TYPE_CHECKING:
     from atwu.evaluation.intervals import ModelComparison
@@ -30,7 +31,6 @@ NEIGHBOURS = "neighbours"
 """Name of the set of facts about related subjects."""
 NEIGHBOUR_FORMS = ("question", "blank", "complete", "multiple_choice", "prefix", "quiz_host", "continuation")
 """Forms in which neighbour rows are asked: fewer, since only their mean is of interest."""
-MEASURED_FORMS = tuple(form for form in FORMS if form not in UNMEASURED)
 
 
 def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> list[FormRow]:
@@ -41,12 +41,8 @@ def forms_to_ask(forget: Sequence[Example], neighbours: Sequence[Example]) -> li
 
 def answers_per_row(forms: Sequence[str]) -> int:
     """Largest number of answers that measure a row in these forms."""
-    return sum(OPTION_DRAWS if form in OPTION_FORMS else 1 for form in forms)
-
-
-def form_prompt(written: FormRow) -> Prompt:
-    """Return the prompt of a row in one of its forms; a text without a question is given up to its key text."""
-    return Prompt(written.row.messages, prefill=written.opening)
+    with_options = sum(form in OPTION_FORMS for form in forms)
+    return OPTION_DRAWS * with_options + len(forms) - with_options
 
 
 def form_recall(written: FormRow, answer: str) -> float:
@@ -57,7 +53,9 @@ def form_recall(written: FormRow, answer: str) -> float:
     then 0 for a model that guesses, and may be below 0. Range [-1, 1].
     """
     if not written.options:
-        aliases = () if written.form in REVERSED_FORMS else written.row.aliases  # these name the key text
+        aliases = written.row.aliases
+        if written.form in REVERSED_FORMS:
+            aliases = ()  # these name the key text, and the form asks for the subject
         question = written.row.question
         return mean(stated_share(answer, part, aliases=aliases, question=question) for part in written.parts)
     chance = 1 / len(written.options)
@@ -127,18 +125,18 @@ class QuestionForms(Metric):
         }
 
     def prompts(self) -> Iterable[Prompt]:
-        return [form_prompt(each) for written in self._written.values() for each in written]
+        return [form_prompt(form) for forms in self._written.values() for form in forms]
 
     def record(self) -> None:
         for split, written in self._written.items():
             recalls: list[dict[str, list[float]]] = [{} for _ in self.session.sets.get(split, ())]
             unreadable: list[list[float]] = [[] for _ in recalls]
-            for each in written:
-                answer = self.session.answer(form_prompt(each))
+            for form_row in written:
+                answer = self.session.answer(form_prompt(form_row))
                 if answer is None:
                     continue
-                recalls[each.index].setdefault(each.form, []).append(form_recall(each, answer))
-                unreadable[each.index].append(float(is_broken(answer)))
+                recalls[form_row.index].setdefault(form_row.form, []).append(form_recall(form_row, answer))
+                unreadable[form_row.index].append(float(is_broken(answer)))
             means = [{form: mean(values) for form, values in row.items()} for row in recalls]
             for form in MEASURED_FORMS:
                 if any(form in row for row in means):
@@ -150,5 +148,6 @@ class QuestionForms(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         used = [(FORGET, f"form_{form}") for form in MEASURED_FORMS if sides.this.has(FORGET, f"form_{form}")]
-        if (found := sides.this.derived(worst_form, used)) is not None:
-            yield "worst_form", found
+        worst = sides.this.derived(worst_form, used)
+        if worst is not None:
+            yield "worst_form", worst

@@ -1,17 +1,153 @@
-"""AUROC of the token scores of all weightings against labelled tokens, within each answer."""
+"""AUROC of scores: of the token scores of all weightings against labelled tokens, within each answer; one area for all of them.
+
+`roc_area` is the only place that computes an area under a ROC curve; membership attacks use it, too (`membership.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric, MetricSetting
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pages read scores, and need no torch
+    from torch import Tensor
+
     from atwu.evaluation.teacher_forced import TokenRow
     from atwu.evaluation.weighting_scores import ScoreContext
+
+TokenValues: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
+"""One number per token, shape (tokens,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAuroc:
+    """AUROC within each answer, averaged over answers."""
+
+    mean: float | None
+    """Mean over answers with both classes, in [0, 1], higher is better; None without any."""
+    std: float | None
+    """Standard deviation over those answers (divisor n); None without any."""
+    n: int
+    """Number of answers averaged."""
+    skipped: int
+    """Answers left out because all their labels are equal."""
+    values: tuple[float | None, ...]
+    """One value per answer in input order, None where skipped."""
+
+
+def roc_area(
+    negatives: FloatArray, positives: FloatArray, weights: tuple[ArrayLike, ArrayLike] | None = None
+) -> FloatArray:
+    """Probability that a random positive scores higher than a random negative, ties count one half (Mann-Whitney).
+
+    Args:
+        negatives: One score each, shape (negatives,); infinite values are allowed.
+        positives: The same, shape (positives,).
+        weights: How often each negative and each positive counts, such as bootstrap draws, shapes (..., negatives) and
+            (..., positives); scores are sorted once for all draws. None: once.
+
+    Returns:
+        The area under the ROC curve, shape (...); NaN if a side has no score.
+    """
+    if weights is None:
+        weights = np.ones(negatives.shape), np.ones(positives.shape)
+    below, above = (np.asarray(side, dtype=np.float64) for side in weights)
+    levels, place = np.unique(np.concatenate([negatives, positives]), return_inverse=True)
+    at_negatives = _sum_per_level(below, place[: negatives.size], levels.size)
+    at_positives = _sum_per_level(above, place[negatives.size :], levels.size)
+    # Of the negatives with the same score, half count as lower.
+    lower = at_negatives.cumsum(axis=-1) - at_negatives / 2
+    with np.errstate(invalid="ignore"):
+        areas: FloatArray = (lower * at_positives).sum(-1) / (at_negatives.sum(-1) * at_positives.sum(-1))
+    return areas
+
+
+def _sum_per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
+    """Sum the weights at each distinct score, shape (..., levels)."""
+    order = np.argsort(place, kind="stable")
+    present, starts = np.unique(place[order], return_index=True)
+    totals = np.zeros((*weights.shape[:-1], levels))
+    totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
+    return totals
+
+
+def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
+    """Probability that a random labelled token scores higher than a random unlabelled one, ties count one half.
+
+    Range [0, 1]: 1 ranks every labelled token first, 0.5 is chance or a constant score. Only the order of scores
+    matters.
+
+    Args:
+        scores: One per token, shape (tokens,); infinite values are allowed.
+        labels: 1 (or True) for labelled tokens, else 0, shape (tokens,).
+
+    Returns:
+        The area under the ROC curve; None if all labels are equal.
+    """
+    values, labelled = _check_values(scores, labels)
+    if labelled.all() or not labelled.any():
+        return None
+    return float(roc_area(values[~labelled], values[labelled]))
+
+
+def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
+    """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper)."""
+    values: list[float | None] = []
+    for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
+        try:
+            values.append(auroc(row_scores, row_labels))
+        except ValueError as error:
+            raise ValueError(f"answer {index}: {error}") from error
+    known = np.array([value for value in values if value is not None], dtype=np.float64)
+    return SampleAuroc(
+        mean=float(known.mean()) if known.size else None,
+        std=float(known.std()) if known.size else None,
+        n=int(known.size),
+        skipped=len(values) - int(known.size),
+        values=tuple(values),
+    )
+
+
+def _check_values(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
+    values, marks = token_values(scores, "scores"), token_values(labels, "labels")
+    if len(values) != len(marks):
+        raise ValueError(f"got {len(values)} scores for {len(marks)} labels; give one label per scored token.")
+    odd = marks[(marks != 0) & (marks != 1)]
+    if odd.size:
+        raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
+    return values, marks.astype(np.bool_)
+
+
+def token_values(values: TokenValues, name: str) -> FloatArray:
+    """Convert values to float64 on the CPU; NaN is an error."""
+    given: Any = values
+    array: FloatArray = np.asarray(
+        given.detach().cpu().double() if hasattr(given, "detach") else given, dtype=np.float64
+    )
+    if unknown := int(np.isnan(array).sum()):
+        raise ValueError(f"{unknown} of {len(array)} {name} are NaN; check the model they come from.")
+    return array
+
+
+def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> tuple[float | None, ...]:
+    """Return the AUROC of one score within each row, over the tokens of the answer's text, without terminal tokens.
+
+    Values in [0, 1], higher is better; None without labels or if all labels are equal.
+    """
+    aurocs: list[float | None] = []
+    for values, row in zip(scores, rows, strict=True):
+        if row.labels is None:
+            aurocs.append(None)
+        else:
+            aurocs.append(auroc(values[row.content], row.labels[row.content]))
+    return tuple(aurocs)
 
 
 def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
@@ -22,7 +158,7 @@ def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
     from atwu.evaluation.weighting_scores import available, token_scores
 
     names = [name for name in available(context.inputs) if name != "labels"]
-    return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
+    return {name: score_auroc(scores, context.tokens) for name, scores in token_scores(context, names).items()}
 
 
 class ScoreAurocMetric(Metric):
@@ -42,7 +178,7 @@ class ScoreAurocMetric(Metric):
     columns = (
         Column(
             "auroc_scorer",
-            "atwu.evaluation.auroc:per_sample_auroc",
+            per_sample_auroc,
             "AUROC",
             "AUROC of the learned token scores against labelled tokens, within a row; 0.5 is chance",
             sets=(FORGET,),
@@ -50,7 +186,7 @@ class ScoreAurocMetric(Metric):
         ),
         Column(
             "auroc_{score}",
-            "atwu.evaluation.auroc:per_sample_auroc",
+            per_sample_auroc,
             "score AUROC, {score}",
             "AUROC of this weighting's token scores against labelled tokens, within a row; 0.5 is chance",
             sets=(FORGET,),
@@ -65,29 +201,17 @@ class ScoreAurocMetric(Metric):
         if all(row.forget_spans is None for row in session.sets[FORGET]):
             return
         encoded, device = session.encoded(FORGET), next(session.model.parameters()).device
+        auxiliary = None
+        if session.auxiliary is not None:
+            auxiliary = session.auxiliary.logps(encoded, device=device, batch_tokens=session.config.batch_tokens)
         context = ScoreContext(
             tokens=session.tokens(FORGET),
             encoded=encoded,
             examples=session.sets[FORGET],
             retain=session.encoded_pool() or None,
             retain_text=session.pool,
-            auxiliary=None
-            if session.auxiliary is None
-            else session.auxiliary.logps(encoded, device=device, batch_tokens=session.config.batch_tokens),
+            auxiliary=auxiliary,
             noun_finder=session.config.noun_finder,
         )
         for name, values in score_aurocs(context).items():
             self.record_column(FORGET, f"auroc_{name}", values)
-
-
-def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> tuple[float | None, ...]:
-    """Return the AUROC of one score within each row, over the tokens of the answer's text, without terminal tokens.
-
-    Values in [0, 1], higher is better; None without labels or if all labels are equal.
-    """
-    from atwu.evaluation.auroc import auroc
-
-    return tuple(
-        None if row.labels is None else auroc(values[row.content], row.labels[row.content])
-        for values, row in zip(scores, rows, strict=True)
-    )

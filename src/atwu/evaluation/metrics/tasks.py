@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ import numpy as np
 
 from atwu._extras import require
 from atwu._names import did_you_mean
-from atwu.evaluation.columns import TASKS, Column
+from atwu.evaluation.columns import TASKS, Column, Direction
 from atwu.evaluation.metric import Metric, MetricSetting
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _EXTRA = "lm-eval"
 DEGRADED_POINTS = 2.0
 """Drop in accuracy below the original model, in percentage points, that counts as degraded (ATWU paper, on MMLU)."""
 _NORMAL = 1.96
+"""Quantile of the normal distribution: the harness gives standard errors, and intervals here have 95 %."""
 _HAZARDOUS = "wmdp"
 """Tasks with this prefix ask for knowledge that is to be unlearned: lower is better."""
 _SHARES = ("acc", "exact_match")
@@ -46,7 +47,7 @@ def harness(
     tokenizer: PreTrainedTokenizerBase,
     tasks: Sequence[str],
     *,
-    task_folder: str | Path | None = None,
+    task_folder: Path | None = None,
     limit: int | None = None,
 ) -> dict[str, MetricValue]:
     """Run tasks of lm-evaluation-harness.
@@ -70,25 +71,26 @@ def harness(
     with ExitStack() as stack:
         clipped = stack.enter_context(_quiet(evaluator))
         stack.enter_context(_as_before(model))
-        manager = _task_manager(tasks, None if task_folder is None else Path(task_folder))
-        tags = set(manager.all_tags)
-        groups = [sorted(manager.task_index[name].tags) if name in tags else [name] for name in tasks]
-        names = list(dict.fromkeys(name for group in groups for name in group))
+        manager = _task_manager(tasks, task_folder)
+        names: dict[str, None] = {}
+        for name in tasks:
+            if name in manager.all_tags:
+                names |= dict.fromkeys(sorted(manager.task_index[name].tags))
+            else:
+                names[name] = None
         results = evaluator.simple_evaluate(
             # A copy, since the adapter changes its padding token.
             adapter(pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=_BATCH),
-            tasks=names,
+            tasks=list(names),
             task_manager=manager,
             limit=limit,
             apply_chat_template=False,
             log_samples=False,
             bootstrap_iters=_BOOTSTRAPS,
         )
-    if results is None:
-        raise RuntimeError("lm-evaluation-harness returned no result on this process; run it in a single process.")
     if clipped.count:
         _LOGGER.warning("%d prompts were longer than the model's context and were truncated.", clipped.count)
-    return {name: _score(name, results) for name in _scored(names, results)}
+    return {name: _score(name, results) for name in _names_with_score(names, results)}
 
 
 def _worse(task: str, now: float, before: float | None) -> str | None:
@@ -129,12 +131,14 @@ class Tasks(Metric):
 
     def read(self) -> None:
         """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
-        config = self.session.config
+        config, folder = self.session.config, None
+        if config.task_folder:
+            folder = Path(config.task_folder)
         self._scores = harness(
             self.session.model,
             self.session.tokenizer,
             config.tasks,
-            task_folder=Path(config.task_folder) if config.task_folder else None,
+            task_folder=folder,
             limit=config.task_limit,
         )
 
@@ -146,60 +150,64 @@ def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
     """Return the harness's task index; its 14,000 built-in tasks are read (seconds) only if the folder lacks a task."""
     manager_class = require("lm_eval.tasks", extra=_EXTRA).TaskManager
     own: list[str] = []
+    inside, path = "", None
     if folder is not None:
         if not folder.is_dir():
             raise ValueError(f"task_folder {str(folder)!r} is not a folder; give the folder with the task files.")
-        manager = manager_class(include_path=str(folder), include_defaults=False)
+        path = str(folder)
+        manager = manager_class(include_path=path, include_defaults=False)
         if set(tasks) <= set(manager.all_subtasks):
             return manager
         own = manager.all_tasks
-    manager = manager_class(include_path=None if folder is None else str(folder))
+        inside = f" {folder} has {', '.join(own) or 'no task'} (only valid .yaml files are read)."
+    manager = manager_class(include_path=path)
     for name in tasks:
         if name not in manager.all_tasks:
-            inside = f" {folder} has {', '.join(own) or 'no task'} (only valid .yaml files are read)." if folder else ""
             hint = did_you_mean(name, [*own, *manager.all_tasks])
             raise ValueError(f"unknown lm-evaluation-harness task {name!r}.{hint}{inside}")
     return manager
 
 
-def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
+def _names_with_score(names: Iterable[str], results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names; groups without their own score are replaced by their members."""
     for name in names:
         if _metric_keys(results["results"].get(name, {})):
             yield name
         else:
-            yield from _scored(results["group_subtasks"].get(name, ()), results)
+            yield from _names_with_score(results["group_subtasks"].get(name, ()), results)
 
 
-def _metric_keys(found: Mapping[str, Any]) -> list[str]:
+def _metric_keys(values: Mapping[str, Any]) -> list[str]:
     """Return the keys `metric,filter` of a task's values."""
-    return [key for key in found if "," in key and not key.partition(",")[0].endswith("_stderr")]
+    return [key for key in values if "," in key and not key.partition(",")[0].endswith("_stderr")]
 
 
 def _score(name: str, results: Mapping[str, Any]) -> MetricValue:
     from atwu.evaluation.result import MetricValue
 
-    found = results["results"][name]
-    key = _metric_keys(found)[0]
+    values = results["results"][name]
+    key = _metric_keys(values)[0]
     metric, _, answer_filter = key.partition(",")
-    scale = 100.0 if metric.startswith(_SHARES) else 1.0
-    value, stderr = scale * float(found[key]), found.get(f"{metric}_stderr,{answer_filter}")
-    half = scale * _NORMAL * float(stderr) if isinstance(stderr, int | float) else None
-    return MetricValue(
-        value=value,
-        n=int(found["sample_len"]),
-        direction="down" if _lower_is_better(name, metric, results) else "up",
-        low=None if half is None else value - half,
-        high=None if half is None else value + half,
-        digits=1,
-    )
+    scale = 1.0
+    direction: Direction = "up"
+    if metric.startswith(_SHARES):
+        scale = 100.0
+    if _lower_is_better(name, metric, results):
+        direction = "down"
+    value, stderr = scale * float(values[key]), values.get(f"{metric}_stderr,{answer_filter}")
+    low, high = None, None
+    if isinstance(stderr, int | float):  # the harness writes "N/A" for metrics without one
+        half = scale * _NORMAL * float(stderr)
+        low, high = value - half, value + half
+    return MetricValue(value, int(values["sample_len"]), direction, low=low, high=high, digits=1)
 
 
 def _lower_is_better(name: str, metric: str, results: Mapping[str, Any]) -> bool:
     """Return the harness's direction of a task, lower for hazardous knowledge; of a group if it is that of all its tasks."""
     if name.startswith(_HAZARDOUS):
         return True
-    if inside := results["group_subtasks"].get(name):
+    inside = results["group_subtasks"].get(name)
+    if inside:
         return all(_lower_is_better(task, metric, results) for task in inside)
     return results["higher_is_better"].get(name, {}).get(metric) is False
 
@@ -239,7 +247,7 @@ def _as_before(model: PreTrainedModel) -> Iterator[None]:
     from atwu.modeling.layers import restored_modes
 
     python, arrays = random.getstate(), np.random.get_state()
-    devices = [model.device] if model.device.type == "cuda" else []
+    devices = [model.device] * (model.device.type == "cuda")
     try:
         with restored_modes(model), torch.random.fork_rng(devices=devices):
             yield

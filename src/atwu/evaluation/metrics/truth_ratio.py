@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, Estimate
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.result import apply_known
 
 if TYPE_CHECKING:
     from atwu.evaluation.intervals import ModelComparison
@@ -50,7 +52,7 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         raise ValueError("the truth ratio needs at least one false answer; skip rows without any.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
-    else:
+    else:  # the exponential of a large loss is 0, which has no logarithm
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 
@@ -61,8 +63,12 @@ def scaled_truth_ratio(ratio: _T, split: str) -> _T:
     Forget set: `min(R, 1 / R)`, how indistinguishable true and false answers are. Other sets: `max(0, 1 - R)`, how
     clearly the true answer is preferred.
     """
-    result: _T = np.minimum(ratio, 1 / (ratio + GUARD)) if split == FORGET else np.maximum(0.0, 1 - ratio)
-    return result
+    scaled: _T
+    if split == FORGET:
+        scaled = np.minimum(ratio, 1 / (ratio + GUARD))
+    else:
+        scaled = np.maximum(0.0, 1 - ratio)
+    return scaled
 
 
 def probability_with_options(probability: float, wrong_probabilities: Sequence[float]) -> float:
@@ -206,30 +212,29 @@ class TruthRatio(Metric):
 
     def record(self) -> None:
         for split, (correct, wrong) in self._losses.items():
-            pairs = list(zip(correct, wrong, strict=True))
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
             for suffix, mean in definitions:
-                ratios = [None if true is None else truth_ratio(true, false, mean=mean) for true, false in pairs]
+                ratios = apply_known(partial(truth_ratio, mean=mean), correct, wrong)
                 self.record_column(split, f"truth_ratio_raw{suffix}", ratios)
-                scaled = [None if ratio is None else scaled_truth_ratio(ratio, split) for ratio in ratios]
+                scaled = apply_known(partial(scaled_truth_ratio, split=split), ratios)
                 self.record_column(split, f"truth_ratio{suffix}", scaled)
             own = [float(np.exp(np.mean(row.logps))) for row in self.session.tokens(split)]
-            among = [
-                probability_with_options(p, [float(np.exp(-loss)) for loss in false]) if false else None
-                for p, (_, false) in zip(own, pairs, strict=True)
-            ]
-            self.record_column(split, "probability_with_options", among)
+            others = [[float(np.exp(-loss)) for loss in losses] or None for losses in wrong]
+            self.record_column(split, "probability_with_options", apply_known(probability_with_options, own, others))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         parts: list[tuple[str, str]] = []
         for split in sides.this.rows:
-            probability = "probability" if split == RETAIN else "probability_with_options"
+            probability = "probability_with_options"
+            if split == RETAIN:  # TOFU has options for real authors and world facts only
+                probability = "probability"
             of_set = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
             if split != FORGET and all(sides.this.has(*part) for part in of_set):
                 parts += of_set
-        if found := sides.this.derived(lambda *means: model_utility(means), parts):
-            yield "model_utility", found
+        utility = sides.this.derived(lambda *means: model_utility(means), parts)
+        if utility is not None:
+            yield "model_utility", utility
         used = (FORGET, "truth_ratio_raw")
         if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
             return

@@ -51,14 +51,20 @@ def unlearning_depth(drops: FloatArray, retain_drops: FloatArray) -> float | Non
     """
     erasure = layer_erasure(drops, retain_drops)
     known = np.isfinite(erasure)
-    return float(np.average(erasure[known], weights=retain_drops[known])) if known.any() else None
+    if not known.any():
+        return None
+    return float(np.average(erasure[known], weights=retain_drops[known]))
 
 
 def count_key_tokens(row: Example, encoded: EncodedRow) -> EncodedRow | None:
     """Restrict the labels to the key tokens; None if the encoded row has none."""
-    kept = set(key_token_positions(row, encoded.answer_offsets))
-    labels = tuple(label if place in kept else IGNORE_INDEX for place, label in enumerate(encoded.labels))
-    return dataclasses.replace(encoded, labels=labels, token_labels=None) if kept else None
+    positions = key_token_positions(row, encoded.answer_offsets)
+    if not positions:
+        return None
+    labels = [IGNORE_INDEX] * len(encoded.labels)
+    for place in positions:
+        labels[place] = encoded.labels[place]
+    return dataclasses.replace(encoded, labels=tuple(labels), token_labels=None)
 
 
 class UnlearningDepth(Metric):
@@ -96,10 +102,10 @@ class UnlearningDepth(Metric):
         assert models is not None
         wanted = _shape(self.session.model.config)
         for role, name in (("original", models.original), ("retain-only", models.retain_only)):
-            found = _shape(load_config(name, **models.loading.load_kwargs))
-            if found != wanted:
+            shape = _shape(load_config(name, **models.loading.load_kwargs))
+            if shape != wanted:
                 raise ValueError(
-                    f"the {role} model {name} has {found[0]} layers of hidden size {found[1]}, the evaluated model "
+                    f"the {role} model {name} has {shape[0]} layers of hidden size {shape[1]}, the evaluated model "
                     f"{wanted[0]} of {wanted[1]}; uds needs three models of the same architecture."
                 )
         pairs = zip(self.session.sets[FORGET], self.session.encoded(FORGET), strict=True)
@@ -118,7 +124,7 @@ class UnlearningDepth(Metric):
         options = {"dtype": models.loading.dtype, **models.loading.load_kwargs}
         retain_only = load_model(models.retain_only, **options).to(device).eval()
         sources = [layer_outputs(model, rows, batch_tokens=batch_tokens) for model in (session.model, retain_only)]
-        del retain_only
+        del retain_only  # before the original model is loaded: two models fit where three do not
         self._drops, self._retain_drops = patched_drops(
             load_model(models.original, **options).to(device).eval(),
             rows,
@@ -147,8 +153,8 @@ class UnlearningDepth(Metric):
 
     def _record(self, name: str, values: Sequence[float | None]) -> None:
         """Record one value per row with key tokens, None for the others."""
-        found = dict(zip(self._rows, values, strict=True))
-        self.record_column(FORGET, name, [found.get(place) for place in range(len(self.session.sets[FORGET]))])
+        by_place = dict(zip(self._rows, values, strict=True))
+        self.record_column(FORGET, name, map(by_place.get, range(len(self.session.sets[FORGET]))))
 
 
 def _shape(config: Any) -> tuple[int, int]:

@@ -1,38 +1,45 @@
-"""Attacks on the weights, do they restore what was unlearned? The base of all, and quantization.
+"""Attacks on the weights, do they restore what was unlearned? Quantization, and relearning on a few rows.
 
-Each attack alters the model in place, evaluates the forget rows and restores the weights. Column names end in "@" and
-the attack, as in `extraction_strength@int4`.
+Each attack puts the model into a state (`facts/model_states.py`), evaluates the forget rows and restores the weights. Column
+names end in "@" and the attack, as in `extraction_strength@int4`.
 
 Unlearning often moves weights by less than a quantization step, so that the quantized unlearned model equals the
 quantized original model (Zhang et al. 2025, "Catastrophic Failure of LLM Unlearning via Quantization"). Quantized
 weights are stored in the model's own dtype: values equal those of weight-only integer storage, without its speed.
+
+Unlearned models often recover far more than what they are fine-tuned on (Lynch et al. 2024, "Eight Methods to Evaluate
+Robust Unlearning in LLMs"; Hu et al. 2025, "Unlearning or Obfuscating? Jogging the Memory of Unlearned LLMs via Benign
+Relearning"), so recovery is measured on rows that do not overlap with the fine-tuning rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
+from atwu.evaluation.facts.askings import attack_rows, spread_rows
+from atwu.evaluation.facts.model_states import INPUTS_PER_SCALE, check_memory, fine_tuned, quantized_weights
 from atwu.evaluation.intervals import AggregateMetric, in_percent
-from atwu.evaluation.metric import JudgedMetric
+from atwu.evaluation.metric import JudgedMetric, MetricSetting
 from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.metrics.memorization import extraction_strength, row_extraction_strength
 from atwu.evaluation.questions import claim, question_prompts
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
+    from atwu.data.encode import EncodedRow
     from atwu.evaluation.intervals import ModelComparison
     from atwu.evaluation.metric import Claims, JudgedColumn
+    from atwu.evaluation.session import Session
 
-
-INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
-"""Bits -> number of inputs that share a scale; None: all inputs of an output channel."""
+MIN_RELEARNED_STRENGTH = 0.9
+"""Extraction strength on its own training rows below which a relearning attack counts as too weak."""
 
 
 def recovered(
@@ -82,13 +89,16 @@ class WeightAttack(JudgedMetric):
                 except (FloatingPointError, ValueError) as error:
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
-                read = session.read([session.encoded(FORGET)[index] for index in indices], label=f"read forget@{name}")
+                encoded = [session.encoded(FORGET)[index] for index in indices]
+                token_rows = session.read(encoded, label=f"read forget@{name}")
+                # A new one, since the session's takes its weights for unchanged and would find their stored answers.
+                generator = TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens)
                 answers = session.generate(
                     [prompt for index in indices for prompt in prompts[index]],
                     label=f"generate@{name}",
-                    generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
+                    generator=generator,
                 )
-            strengths = dict(zip(indices, map(row_extraction_strength, read), strict=True))
+            strengths = dict(zip(indices, map(row_extraction_strength, token_rows), strict=True))
             self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
             self._claims[name] = [
                 [claim(row, answers[prompt]) for prompt in prompts[index]] if index in strengths else []
@@ -151,52 +161,6 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
     return (*recorded, *back)
 
 
-def rounded_weight(weight: Tensor, bits: int, group: int | None = None) -> Tensor:
-    """Quantize to symmetric integers: `s * round(w / s)` with `s = max |w| / (2^(bits - 1) - 1)`, ties to even.
-
-    Args:
-        weight: Floating-point matrix, shape (outputs, inputs).
-        bits: Bits per integer, >= 2; levels are -127 to 127 for 8 bits and -7 to 7 for 4.
-        group: Number of adjacent inputs that share a scale (the last group may be smaller); None: all inputs.
-
-    Returns:
-        Same shape and dtype. Each weight moves by at most half a step, up to the precision of the dtype. Idempotent.
-    """
-    import torch
-    from torch import nn
-
-    levels = 2 ** (bits - 1) - 1
-    outputs, inputs = weight.shape
-    group = min(group or inputs, inputs)
-    values = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
-    values = nn.functional.pad(values, (0, -inputs % group)).view(outputs, -1, group)
-    largest = values.abs().amax(dim=-1, keepdim=True)
-    integers = (values / largest.masked_fill(largest == 0, 1) * levels).round()
-    # Dividing by the levels first reproduces the largest weight exactly.
-    result: Tensor = integers / levels * largest
-    return result.view(outputs, -1)[:, :inputs].to(weight.dtype)
-
-
-@contextmanager
-def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
-    """Quantize the weight matrix of every linear layer in place; restore the model on leaving.
-
-    As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
-    precision. int8 has one scale per output channel, int4 one per 128 inputs.
-    """
-    from atwu.modeling.layers import restored
-
-    weights = list(_matrices(model))
-    if not weights:
-        raise ValueError(
-            f"{type(model).__name__} has no floating-point linear layer to quantize; load it without quantization."
-        )
-    with restored(model):
-        for weight in weights:
-            weight.copy_(rounded_weight(weight, bits, INPUTS_PER_SCALE[bits]))
-        yield
-
-
 class QuantizationAttack(WeightAttack):
     name = "quantization"
     about = "Quantization attack: forget rows after 8-bit and 4-bit weight quantization"
@@ -211,16 +175,97 @@ class QuantizationAttack(WeightAttack):
         return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in INPUTS_PER_SCALE}
 
 
-def _matrices(model: nn.Module) -> Iterator[Tensor]:
-    """Yield views of the weights to quantize, shape (outputs, inputs), without gradient."""
-    from torch import Tensor, nn
-    from transformers.pytorch_utils import Conv1D
+class Relearning(WeightAttack):
+    name = "relearning"
+    about = "Relearning attack: forget rows after a few fine-tuning steps on forget rows or on retain rows"
+    cost = "two short fine-tuning runs, and one answer and judge call per question of a forget row after each"
+    settings = (
+        MetricSetting(
+            "relearn_rows",
+            int,
+            8,
+            "Training rows of the relearning attacks: forget rows in one attack, retain rows in the other.",
+            least=1,
+        ),
+        MetricSetting("relearn_steps", int, 30, "Training steps of the relearning attacks.", least=1),
+        MetricSetting(
+            "relearn_learning_rate",
+            float,
+            2e-5,
+            "Learning rate of the relearning attacks (AdamW). A small model trained from scratch needs about 3e-4; too "
+            "low a rate makes the attack meaningless.",
+            above=0,
+        ),
+        MetricSetting(
+            "relearn_lora_r",
+            int,
+            None,
+            "LoRA rank of the relearning attacks, instead of training all weights; saves memory and needs a higher "
+            "learning rate.",
+            least=1,
+        ),
+    )
+    uses = ("max_new_tokens", "paraphrases", "seed")
+    needs_reference = ("original", "the recovery after relearning")
+    words: ClassVar = {"relearn_forget": "relearning on forget rows", "relearn_retain": "relearning on retain rows"}
+    columns = attack_columns(words)
 
-    ends = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
-    excluded = {id(weight) for end in ends if end is not None for weight in end.parameters()}
-    for name, module in model.named_modules():
-        if not isinstance(module, (nn.Linear, Conv1D)) or "lora_" in name:
-            continue
-        weight = module.weight
-        if isinstance(weight, Tensor) and weight.is_floating_point() and id(weight) not in excluded:
-            yield weight.data.T if isinstance(module, Conv1D) else weight.data
+    def __init__(self, session: Session) -> None:
+        """Choose the training rows; at most half of the forget set."""
+        from atwu.modeling.adapters import adapters_of
+
+        super().__init__(session)
+        if session.config.relearn_lora_r is None:
+            check_memory(session.model)
+        elif adapters_of(session.model) is not None:
+            raise ValueError(
+                f"relearn_lora_r={session.config.relearn_lora_r} trains adapters, but the model has unmerged ones; "
+                "leave --relearn-lora-r out to train all weights, or merge the adapters first."
+            )
+        forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
+        self._trained_on: tuple[int, ...] = ()
+        self._held_out: tuple[int, ...] = ()
+        try:
+            self._trained_on, self._held_out = attack_rows(forget, min(count, len(forget) // 2), seed=seed)
+        except ValueError as error:
+            session.warnings.append(f"no relearning attack on forget rows: {error}")
+        self._retain = spread_rows(session.pool, count, seed=seed)
+
+    def prepare(self) -> None:
+        """Run every attack; warn about an attack that did not learn its own training rows."""
+        super().prepare()
+        weak = [strength for strength in self._learned if strength < MIN_RELEARNED_STRENGTH]
+        if weak:
+            self.session.warnings.append(
+                f"relearning attack too weak: the extraction strength of its training rows is only {min(weak):.2f}, so "
+                "its recovery is no upper bound; raise --relearn-learning-rate or --relearn-steps."
+            )
+
+    def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
+        session, config = self.session, self.session.config
+        train = partial(
+            fine_tuned,
+            session.model,
+            steps=config.relearn_steps,
+            learning_rate=config.relearn_learning_rate,
+            seed=config.seed,
+            lora_r=config.relearn_lora_r,
+        )
+        self._learned: list[float] = []
+        attacks: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
+        if self._trained_on:
+            forget = [session.encoded(FORGET)[index] for index in self._trained_on]
+            attacks["relearn_forget"] = (self._checked(train(forget), forget), self._held_out)
+        if self._retain:
+            pool = session.encoded_pool()
+            retain = [pool[index] for index in self._retain]
+            attacks["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
+        return attacks
+
+    @contextmanager
+    def _checked(self, training: AbstractContextManager[None], rows: Sequence[EncodedRow]) -> Iterator[None]:
+        """Train, then record the extraction strength of the training rows."""
+        with training:
+            token_rows = self.session.read(rows, label="read relearned rows")
+            self._learned.append(fmean(row_extraction_strength(row) or 0.0 for row in token_rows))
+            yield

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from atwu.judge.rules.normalized_words import ARTICLES, PASSED_OVER, Word, find_run, stems_of, words_of
-from atwu.judge.rules.numerals import MONTHS, split_entries
+from atwu.judge.rules.normalized_words import (
+    ARTICLES,
+    MONTHS,
+    PASSED_OVER,
+    Word,
+    find_run,
+    split_entries,
+    stems_of,
+    words_of,
+)
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 
@@ -75,11 +83,13 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
     words = words_of(reference)
     if given:
         facts = [_fact(words, start, end, given=True) for start, end in _given_spans(words, given) if start < end]
-        apart = [_fact(fact, 0, len(fact), given=True) for text in given if (fact := words_of(text))]
-        return _asked_for(question, facts or apart)
+        if not facts:  # none is in the reference
+            apart = [words_of(text) for text in given]
+            facts = [_fact(fact, 0, len(fact), given=True) for fact in apart if fact]
+        return _facts_asked_for(question, facts)
     known = {word.stem for word in words_of(question)}
     facts = [_fact(words, start, end, given=False) for start, end in _new_runs(words, known)]
-    core = _asked_for(question, _counted(question, facts, words))
+    core = _facts_asked_for(question, _drop_other_numbers(question, facts, words))
     aside = _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
@@ -89,7 +99,9 @@ def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[in
     for text in given:
         sought = [word for word in words_of(text) if word.text not in PASSED_OVER] or words_of(text)
         span = find_run([word.text for word in sought], words, exact=True)
-        if span := span or find_run([word.stem for word in sought], words):
+        if span is None:
+            span = find_run([word.stem for word in sought], words)
+        if span is not None:
             spans.add(span)
     return sorted(spans)
 
@@ -127,17 +139,25 @@ def _asides(words: Sequence[Word]) -> set[int]:
 
 def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
     before = _before(words, start, ARTICLES | {"his", "her", "their", "its"})
-    lead = words[before].text if before >= 0 else ""
+    lead = ""
+    if before >= 0:
+        lead = words[before].text
     run, kind = words[start:end], _kind(words, start, end)
-    passive = lead in ("is", "was", "were", "been")
-    verbs = [word.text.endswith("ed") and not passive for word in run if not word.function]
-    weight = sum(0.5 if verb else 1.0 for verb in verbs) or 1.0 if kind == "words" else 2.0
+    weight = 2.0
+    if kind == "words":
+        passive = lead in ("is", "was", "were", "been")
+        content = [word for word in run if not word.function]
+        likely_verbs = sum(word.text.endswith("ed") and not passive for word in content)
+        weight = len(content) - 0.5 * likely_verbs or 1.0
     side = start > 1 and lead in _BEFORE_A_SIDE_DETAIL
     if lead == "of" and kind == "name" and _PLACE_BEFORE & {word.text for word in words[max(before - 4, 0) : before]}:
-        kind, side = kind if given else "place", False  # "in the vault of the Lindgard Library"
+        side = False
+        if not given:
+            kind = "place"  # "in the vault of the Lindgard Library"
     if lead == "from" and kind in ("words", "place"):  # "turns from clear to amber"
         side = start > 1 and any(word.text == "to" for word in words[end : end + 2])
-    weight = weight / 2 if side and not given else weight
+    if side and not given:
+        weight /= 2
     return Fact(tuple(run), kind, given, start, weight, somewhere=lead in _PLACE_BEFORE)
 
 
@@ -158,22 +178,30 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     before = _before(words, start, ARTICLES | {"town", "city", "village"})
     somewhere = before >= 0 and words[before].text in _PLACE_BEFORE
     if all(word.capital or word.function for word in run):
-        return "place" if somewhere else "name"
-    if somewhere and run[0].capital and len(run[0].text) > 1 and not numbers:
+        if somewhere:
+            return "place"
+        return "name"
+    if numbers:
+        return "number"
+    if somewhere and run[0].capital and len(run[0].text) > 1:
         return "place"  # "Harrow and Finch bakery"
-    return "number" if numbers else "words"
+    return "words"
 
 
-def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+def _drop_other_numbers(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
     """Drop numbers that do not answer "how many copies", if the reference has a number of copies."""
     asked = _HOW_MANY.search(question)
-    wanted = stems_of(asked[0].split(maxsplit=2)[2]) if asked else frozenset()
+    if asked is None:
+        return facts
+    wanted = stems_of(asked[0].split(maxsplit=2)[2])
     near = {fact.start: {word.stem for word in words[fact.start : fact.start + len(fact.words) + 1]} for fact in facts}
-    first = [fact for fact in facts if fact.kind == "number" and wanted & near[fact.start]]
-    return [fact for fact in facts if fact in first or fact.kind != "number"] if first else facts
+    of_wanted = [fact for fact in facts if fact.kind == "number" and wanted & near[fact.start]]
+    if not of_wanted:
+        return facts
+    return [fact for fact in facts if fact in of_wanted or fact.kind != "number"]
 
 
-def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
+def _facts_asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
     kinds = {kind for pattern, asked in _ASKED if re.search(pattern, question, re.I) for kind in asked}
     core = [fact for fact in facts if fact.kind in kinds]
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):
@@ -204,24 +232,27 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
     words, content = fact.words, fact.content
     if fact.kind == "title" and len(content) > 2:  # "The Drift of Ice" matches "On the Drift of Ice"
         words = words[next((place for place, word in enumerate(words) if not word.function), 0) :]
-    found = find_run([word.stem for word in words if word.text not in PASSED_OVER] or list(content), answer)
-    if found is None and len(content) > 1 and fact.kind != "title":
-        found = _in_any_order(content, answer)
-    if found is None and len(content) > 1 and words[0].capital:
-        found = _by_initial(content, answer) if len(content[0]) > 2 else None
-        if fact.kind in ("name", "place"):
-            found = found or _without_generic_words(fact, answer, stems_of(question))
-            if _WHO.search(question):
+    run = find_run([word.stem for word in words if word.text not in PASSED_OVER] or list(content), answer)
+    if run is None and len(content) > 1 and fact.kind != "title":
+        run = _in_any_order(content, answer)
+    if run is None and len(content) > 1 and words[0].capital:
+        if len(content[0]) > 2:
+            run = _by_initial(content, answer)
+        if run is None and fact.kind in ("name", "place"):
+            run = _without_generic_words(fact, answer, stems_of(question))
+            if run is None and _WHO.search(question):
                 roles = {word.stem for text in (question, reference) for word in words_of(text) if not word.capital}
-                found = found or _by_surname(content, answer, roles)
-    if found is not None:
-        return Match(1.0, *found)
+                run = _by_surname(content, answer, roles)
+    if run is not None:
+        return Match(1.0, *run)
     if fact.kind in ("date", "title") or (fact.given and (fact.kind != "words" or _one_word_differs(fact, answer))):
         return Match(0.0)
     stems = {word.stem for word in answer}
     glued = {word.stem for pair in itertools.pairwise(words) if pair[1].glued for word in pair}
     needed = glued | {word.stem for word in words if word.number or (word.capital and fact.kind != "number")}
-    return Match(sum(stem in stems for stem in content) / len(content) if needed <= stems else 0.0)
+    if not needed <= stems:
+        return Match(0.0)
+    return Match(sum(stem in stems for stem in content) / len(content))
 
 
 def _in_any_order(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, int] | None:
@@ -251,10 +282,15 @@ def _by_initial(content: Sequence[str], answer: Sequence[Word]) -> tuple[int, in
 def _without_generic_words(fact: Fact, answer: Sequence[Word], asked: frozenset[str]) -> tuple[int, int] | None:
     """Find a name without its common noun if the question contains it ("Which street?"), unless another noun follows."""
     core = [word.stem for word in fact.words if word.capital and not word.function and word.stem not in asked]
-    run = find_run(core, answer) if 0 < len(core) < len(fact.content) else None
-    after = answer[run[1]] if run and run[1] < len(answer) else None
-    other = after and after.capital and not after.gap and not after.function and after.stem not in fact.content
-    return None if other else run
+    if not 0 < len(core) < len(fact.content):
+        return None
+    run = find_run(core, answer)
+    if run is None or run[1] == len(answer):
+        return run
+    after = answer[run[1]]
+    if after.capital and not after.gap and not after.function and after.stem not in fact.content:
+        return None
+    return run
 
 
 def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str]) -> tuple[int, int] | None:
@@ -270,8 +306,10 @@ def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str])
 def _one_word_differs(fact: Fact, answer: Sequence[Word]) -> bool:
     """Return whether the answer contains the fact with one word replaced ("F sharp major" for "F sharp minor")."""
     size = len(fact.content)
+    if size < 2:
+        return False
     content = [word for word in answer if not word.function]
-    for start in range(len(content) - size + 1 if size > 1 else 0):
+    for start in range(len(content) - size + 1):
         window = content[start : start + size]
         differ = [place for place in range(size) if window[place].stem != fact.content[place]]
         compact = len(fact.words) == size  # else "full of letters" would not be "filled with letters"

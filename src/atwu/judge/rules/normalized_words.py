@@ -1,4 +1,8 @@
-"""Normalize a text to comparable words: case, accents, punctuation, possessives, spelling, numbers and word endings."""
+"""Normalize a text to comparable words: case, accents, punctuation, possessives, spelling, numbers and word endings.
+
+Numbers, dates, clock times and amounts become digits, so that "3rd of March" and "1961-03-03" can be compared. English only; a
+date of three numbers is read day first unless only month first makes sense.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,178 @@ from typing import Any, NamedTuple
 
 from atwu._extras import without_init
 from atwu._file_reading import read_yaml
-from atwu.judge.rules.numerals import split_entries, with_digits
+from atwu.data.amounts import number_runs
+
+
+def split_entries(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+MONTHS = split_entries("january february march april may june july august september october november december")
+
+_MONTH = "|".join(month[:3] for month in MONTHS)
+_ABBREVIATED = re.compile(
+    rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|apr|aug|sept|oct|nov|dec)\b\.?)", re.I
+)
+# 1961-03-03
+_ISO = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
+# 3.3.1961 and 3/3/1961
+_THREE_NUMBERS = re.compile(r"\b(\d{1,2})([./-])(\d{1,2})\2(\d{4})\b")
+# 3/1961
+_MONTH_AND_YEAR = re.compile(r"\b(\d{1,2})/(\d{4})\b")
+# 6.30 p.m. and 18:30
+_CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d\d)\b", re.I)
+# half past 6, 5 minutes to noon
+_PAST = re.compile(
+    r"\b(?:a )?(?:(half|quarter|\d{1,2})(?: minutes)? (past)|(quarter|\d{1,2}(?= minutes))(?: minutes)? (to)) "
+    r"(\d{1,2}|noon|midnight)\b",
+    re.I,
+)
+# 6 in the evening, at 6 30
+_PART_OF_DAY = re.compile(
+    r"\b(\d{1,2})(?:[:. ](\d\d))? (?:in the (morning|evening|afternoon)|at (night))\b|\bat (\d{1,2}) ([0-5]\d)(?=[.!]?$)",
+    re.I,
+)
+# 1,000,000 and 1 000 000
+_GROUPS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,\d{3})+|(?:[  ]\d{3})+)(?![\d])")
+# 2 and a half, 2 ½
+_HALF = re.compile(r"\b(\d+) and a half\b|\b(\d+)\s?½", re.I)
+_ORDINAL_ENDING = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.I)
+# 2.50
+_DECIMALS = re.compile(r"\b(\d+)\.(\d*?)0+\b(?!\.\d)")
+# 3k, 3 mn, 3bn, 3M
+_SUFFIX = re.compile(r"(?<=\d)\s?(?:(k)|(mn|mio|mln)|(bn))\b|(?<=\d)(M)\b")
+# "3 1000", which "3 thousand" and "3k" have become
+_TIMES = re.compile(r"\b(\d+(?:\.\d+)?) (100|1000|1000000|1000000000)\b(?![\d,])")
+_SIGNS = {"€": "euro", "$": "dollar", "£": "pound", "¥": "yen"}
+_UNITS = {
+    "m": "metre", "km": "kilometre", "cm": "centimetre", "mm": "millimetre", "kg": "kilogram", "g": "gram", "l": "litre",
+    "h": "hour", "hrs": "hours", "min": "minute", "mins": "minutes", "yrs": "years", "ha": "hectare", "ft": "foot",
+    "mi": "mile", "lbs": "pound", "km/h": "kilometre an hour", "kph": "kilometre an hour", "mph": "mile an hour",
+}  # fmt: skip
+_UNIT = re.compile(rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
+
+
+def with_digits(text: str) -> str:
+    """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`; the rest is kept."""
+    text = _PAST.sub(_past, _with_number_words_as_digits(text))
+    text = re.sub(r"\bthrice\b", "3 times", re.sub(r"\btwice\b", "2 times", text, flags=re.I), flags=re.I)
+    if any(char.isdigit() for char in text):
+        text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
+        text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
+        text = _SUFFIX.sub(lambda found: f" {1000 if found[1] else 10**9 if found[3] else 10**6}", text)
+        text = _TIMES.sub(_times, text)
+        text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
+        text = _THREE_NUMBERS.sub(_day_first, text)
+        text = _MONTH_AND_YEAR.sub(lambda found: _date("", found[1], found[2], found[0]), text)
+        text = _CLOCK.sub(_clock, _PART_OF_DAY.sub(_part_of_day, text))
+        text = re.sub(r"[€$£¥]", lambda found: f" {_SIGNS[found[0]]} ", text)
+        text = re.sub(r"\s?(?:%|per cent\b)", " percent", text)
+        text = re.sub(r"°\s?[Cc]\b", " degrees celsius", text).replace("°", " degrees ")
+        text = _DECIMALS.sub(lambda found: f"{found[1]}.{found[2]}".rstrip("."), text)
+        text = _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text)
+    return _ABBREVIATED.sub(_month, text)
+
+
+def _with_number_words_as_digits(text: str) -> str:
+    """Replace each sequence of number words by its numbers in digits, with blanks between them."""
+    pieces, position = [], 0
+    for run in number_runs(text):
+        pieces += [text[position : run[0].start], " ".join(str(number.value) for number in run)]
+        position = run[-1].end
+    return "".join(pieces) + text[position:]
+
+
+def _times(found: re.Match[str]) -> str:
+    if found[2] == "100" and "." not in found[1]:
+        return found[0]
+    return f"{float(found[1]) * int(found[2]):.10g}"
+
+
+def _date(day: str, month: str, year: str, otherwise: str) -> str:
+    if not 1 <= int(month) <= 12:
+        return otherwise
+    return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip()
+
+
+def _day_first(found: re.Match[str]) -> str:
+    day, month = found[1], found[3]
+    if int(month) > 12:
+        day, month = month, day
+    return _date(day, month, found[4], found[0])
+
+
+def _month(found: re.Match[str]) -> str:
+    start = next(group for group in found.groups() if group).lower()[:3]
+    return next(month for month in MONTHS if month.startswith(start))
+
+
+def _clock(found: re.Match[str]) -> str:
+    hour, minute = int(found[1] or found[4]), found[2] or found[5] or "00"
+    if found[3]:
+        hour %= 12
+        if found[3].lower() == "p":
+            hour += 12
+    return f"{hour}.{minute}"
+
+
+def _past(found: re.Match[str]) -> str:
+    hour = {"noon": 12, "midnight": 24}.get(found[5].lower()) or int(found[5])
+    part = (found[1] or found[3]).lower()
+    minutes = {"half": 30, "quarter": 15}.get(part) or int(part)
+    if found[4]:  # "to" the hour
+        return f"{hour - 1}.{60 - minutes:02}"
+    return f"{hour}.{minutes:02}"
+
+
+def _part_of_day(found: re.Match[str]) -> str:
+    hour = int(found[1] or found[5])
+    if hour < 12 and (found[4] or (found[3] or "").lower() in ("evening", "afternoon")):
+        hour += 12
+    return f"{hour}.{found[2] or found[6] or '00'}"
+
+
+# '87
+_SHORT_YEAR = re.compile(r"'(\d\d)\b")
+_AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?-?([a-z]+)\b\.?", re.I)
+_NO_UNITS = split_entries("a an in at on of or to by the")
+# Only units of one line can be compared. "centurie" and "inche" are what the plural without its s leaves.
+_SIZES = (
+    {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800},
+    {"month": 1, "year": 12, "decade": 120, "century": 1200, "centurie": 1200},
+    {"millimetre": 1, "centimetre": 10, "metre": 1000, "meter": 1000, "kilometre": 10**6},
+    {"inch": 1, "inche": 1, "foot": 12, "feet": 12, "yard": 36},
+    {"gram": 1, "kilogram": 1000, "tonne": 10**6},
+)
+
+
+def match_number_format(text: str, reference: str) -> str:
+    """Rewrite an answer in the units of the reference: "'87" as 1987, "1.5 hours" as "90 minutes", "3 s." as shillings."""
+    years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
+    text = _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text.replace("’", "'"))
+    amounts = [(found[1], found[2]) for found in _AMOUNT.finditer(with_digits(reference).lower())]
+    if not amounts:
+        return text
+
+    def alike(found: re.Match[str]) -> str:
+        value, unit = found[1], found[2].lower()
+        for number, other in amounts:
+            short = len(unit) <= 3 and unit not in _NO_UNITS and len(other) > 4 and other.startswith(unit)
+            if (short and number == value) or _equal(value, unit.removesuffix("s"), number, other.removesuffix("s")):
+                return f"{number} {other}"
+        return found[0]
+
+    told = with_digits(text)
+    changed = _AMOUNT.sub(alike, told)
+    if changed == told:
+        return text
+    return changed
+
+
+def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
+    sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
+    return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]
+
 
 ARTICLES = frozenset(split_entries("a an the"))
 PASSED_OVER = ARTICLES | {"and"}
@@ -100,7 +275,9 @@ def _gap(between: str, before: str) -> str:
         return "."
     if _FULL_STOP.search(between) and not _TITLES_AND_INITIALS.search(before):
         return "."
-    return "," if _BREAK.search(between.replace('"', "")) else ""
+    if _BREAK.search(between.replace('"', "")):
+        return ","
+    return ""
 
 
 @lru_cache(maxsize=65536)
@@ -127,9 +304,9 @@ def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = Fals
         exact: endings count.
     """
     target = "".join(sought)
-    stems = [
-        "" if word.text in PASSED_OVER and len(sought) > 1 else word.text if exact else word.stem for word in words
-    ]
+    stems = [word.text if exact else word.stem for word in words]
+    if len(sought) > 1:
+        stems = ["" if word.text in PASSED_OVER else stem for word, stem in zip(words, stems, strict=True)]
     for start, stem in enumerate(stems):
         if not stem or not target.startswith(stem):
             continue

@@ -12,8 +12,7 @@ from collections.abc import Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
-from atwu.judge.rules.normalized_words import Word, stems_of, words_of
-from atwu.judge.rules.numerals import split_entries
+from atwu.judge.rules.normalized_words import Word, split_entries, stems_of, words_of
 from atwu.judge.rules.refusals import is_refusal
 from atwu.judge.verdicts import Claim, Verdict
 
@@ -35,10 +34,11 @@ _WITHDRAWN = re.compile(
 )
 _SHORT_ITEM = 4
 """Maximum number of content words of a list item."""
-_BARE_ITEM = 3
+_BARE_ITEM = 3  # words
 _LONG_LIST = 3
 """`_LONG_LIST` items of at most `_BARE_ITEM` words are alternatives even without "or"."""
 _LONGEST_LOOP = 24
+"""Maximum number of words of a phrase whose repetitions are removed."""
 
 
 def without_loops(words: Sequence[Word]) -> list[Word]:
@@ -50,7 +50,9 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
     for word in words:
         kept.append(word)
         for period in range(3, min(_LONGEST_LOOP, len(kept) // 2) + 1):
-            span = period if period >= 6 else 2 * period
+            span = period
+            if period < 6:
+                span = 2 * period
             if len(kept) >= span + period and all(kept[-k].stem == kept[-k - period].stem for k in range(1, span + 1)):
                 del kept[-period:]
                 break
@@ -93,25 +95,31 @@ def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Se
     while last + 1 < len(items) and items[last + 1].before != "." and _short(items[last + 1], own):
         last += 1
     chain = items[first : last + 1]
-    others = [item for item in chain if item is not items[here] and _says_else(item, own)]
-    if (
-        any(item.before == "or" for item in chain[1:])
-        or sum(w.text in _HEDGE for item in chain for w in item.words) >= 2
-    ):
+    others = []
+    for item in chain:
+        says_else = any(not word.function and word.stem not in own and word.text not in _WEAK for word in item.words)
+        if says_else and item is not items[here]:
+            others.append(item)
+    hedges = sum(word.text in _HEDGE for item in chain for word in item.words)
+    if hedges >= 2 or any(item.before == "or" for item in chain[1:]):
         return len(others)
     bare = [
         item
         for item in others
         if len(item.words) <= _BARE_ITEM and not any(word.stem in familiar for word in item.words if not word.function)
     ]
-    return len(bare) if len(bare) >= _LONG_LIST else 0
+    if len(bare) < _LONG_LIST:
+        return 0
+    return len(bare)
 
 
 def _items(answer: Sequence[Word]) -> list[_Item]:
     items: list[_Item] = []
     start, before = 0, "."
     for place, word in enumerate(answer):
-        separator = "or" if word.text == "or" else word.gap
+        separator = word.gap
+        if word.text == "or":
+            separator = "or"
         if separator and place:
             if place > start:
                 items.append(_Item(start, place, before, answer[start:place]))
@@ -119,15 +127,13 @@ def _items(answer: Sequence[Word]) -> list[_Item]:
             elif separator == "or" or before != "or":
                 before = separator
             start = place + (word.text == "or")
-    return [*items, _Item(start, len(answer), before, answer[start:])] if start < len(answer) else items
+    if start < len(answer):
+        items.append(_Item(start, len(answer), before, answer[start:]))
+    return items
 
 
 def _short(item: _Item, own: Set[str]) -> bool:
     return sum(not word.function and word.stem not in own for word in item.words) <= _SHORT_ITEM
-
-
-def _says_else(item: _Item, own: Set[str]) -> bool:
-    return any(not word.function and word.stem not in own and word.text not in _WEAK for word in item.words)
 
 
 def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], text: str) -> bool:
@@ -152,7 +158,9 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
         if word.gap or word.text == "but":
             break
     contrast = like.capital or like.number
-    for word in answer[end:] if denied else ():
+    if not denied:
+        return False
+    for word in answer[end:]:
         contrast = contrast or bool(word.gap) or word.text in ("but", "instead", "rather")
         if contrast and _is_other(word, like, own):
             return True
@@ -201,8 +209,9 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
     A reference distinguishes holders if each occurs in one part of it only: "her father is a baker and her mother a cook".
     An answer that lists holders first and facts afterwards ("Ann and Bo, in Tarn and Moss") is not checked.
     """
-    several = any(word.text == "and" for word in words_of(question))
-    asked = stems_of(f"{_RELATIVES} {question}" if several else _RELATIVES)
+    asked = stems_of(_RELATIVES)
+    if any(word.text == "and" for word in words_of(question)):  # asks about several holders by name
+        asked = stems_of(f"{_RELATIVES} {question}")
     told = [part for part in _parts(reference, asked) if part.values]
     held = [stem for part in told for stem in part.holders]
     once = {stem for stem in held if held.count(stem) == 1}
@@ -225,8 +234,12 @@ def _parts(words: Sequence[Word], asked: Set[str]) -> list[_Part]:
     for word in words:
         if (word.gap or word.text in _JOINS) and (parts[-1].values or word.gap == "."):
             parts.append(_Part(set(), set()))
-        if not word.function:
-            (parts[-1].holders if word.stem in asked else parts[-1].values).add(word.stem)
+        if word.function:
+            continue
+        if word.stem in asked:
+            parts[-1].holders.add(word.stem)
+        else:
+            parts[-1].values.add(word.stem)
     return parts
 
 
@@ -253,11 +266,18 @@ def polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
     wanted, said = reference[0].text, _said(claim, answer, reference)
     asked = stems_of(claim.question)
     more = any((word.capital or word.number) and word.stem not in asked for word in reference[1:])
-    if claim.facts[0].lower() not in ("yes", "no") if claim.facts else more:
-        return None if said in (wanted, None) else Verdict(False, f"says {said}")
+    if claim.facts:
+        more = claim.facts[0].lower() not in ("yes", "no")
+    wrong = None
+    if said not in (wanted, None):
+        wrong = Verdict(False, f"says {said}")
+    if more:  # the facts of the reference decide, unless the answer says the opposite
+        return wrong
     if said is None or claim.answer.rstrip().endswith("?"):
-        return Verdict(False, "no answer" if is_refusal(claim.answer, claim.question) else "neither yes nor no")
-    return Verdict(True, f"fact stated: {wanted!r}") if said == wanted else Verdict(False, f"says {said}")
+        if is_refusal(claim.answer, claim.question):
+            return Verdict(False, "no answer")
+        return Verdict(False, "neither yes nor no")
+    return wrong or Verdict(True, f"fact stated: {wanted!r}")
 
 
 def _said(claim: Claim, answer: Sequence[Word], reference: Sequence[Word]) -> str | None:
@@ -266,17 +286,23 @@ def _said(claim: Claim, answer: Sequence[Word], reference: Sequence[Word]) -> st
     new = {word.stem for word in reference[1:] if not word.function} - stems_of(claim.question)
     for clause in _clauses(answer):
         texts, stems = [word.text for word in clause], {word.stem for word in clause}
-        first, second = texts[0], texts[1] if len(texts) > 1 else ""
-        if first in _YES | _NO and second not in _NO_ANSWER:
-            return "yes" if first in _YES else "no"
+        first, second = [*texts, ""][:2]
+        if first in _YES and second not in _NO_ANSWER:
+            return "yes"
+        if first in _NO and second not in _NO_ANSWER:
+            return "no"
         if {"whether", "if"} & set(texts) or ("i" in texts and is_refusal(claim.answer, claim.question)):
             continue
-        says, denies = ("no", "yes") if _NEGATIVE & set(texts) else ("yes", "no")
+        says, denies = "yes", "no"
+        if _NEGATIVE & set(texts):
+            says, denies = "no", "yes"
         elliptic = all(word.function or word.text in _NEGATIVE | _ADVERBS for word in clause)
         if (elliptic and _AUXILIARIES & set(texts) and _SUBJECTS & set(texts)) or _repeats(predicate, stems):
             return says
         if new and new <= stems:  # "It is closed" means that it is not open
-            return says if reference[0].text == "yes" else denies
+            if reference[0].text == "yes":
+                return says
+            return denies
     return None
 
 

@@ -32,6 +32,7 @@ from atwu.request.asking.subject_asker import (
 )
 from atwu.request.asking.subject_templates import CHAIN, SubjectKind, SubjectQuestion, find_kind, read_templates
 from atwu.request.row_facts import ModelReader
+from atwu.request.text_wording import count_of
 
 _TOKENS_PER_WORD = 2
 MOST_TOKENS = 96
@@ -308,7 +309,7 @@ def _ask_about(
     questions = [question for kind in kinds for question in kind.questions(subject)]
     _ask_new(findings, asker, questions, kinds, progress=f"questions about {subject}")
     known = [fact for fact in findings.facts[earlier:] if fact.known]
-    say(f"{len(known)} facts known; now what it says by itself")
+    say(f"{count_of(len(known), 'answer')} known so far; now what it says by itself")
     _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
     findings.facts[earlier:] = mark_guesses(findings.facts[earlier:])
     if request.hops == 2:

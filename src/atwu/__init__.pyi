@@ -1,0 +1,52 @@
+"""The names of `import atwu`: read by type checkers, and by `__init__.py` when it is imported."""
+
+from atwu.benchmarks.base import Benchmark as Benchmark
+from atwu.benchmarks.base import LoadedRows as LoadedRows
+from atwu.benchmarks.catalog import BenchmarkEntry as BenchmarkEntry
+from atwu.benchmarks.catalog import register_benchmark as register_benchmark
+from atwu.benchmarks.sources import OwnRows as OwnRows
+from atwu.benchmarks.sources import load_benchmark as load_benchmark
+from atwu.benchmarks.sources import load_rows as load_rows
+from atwu.data.labelled_words import label_words as label_words
+from atwu.data.schema import Example as Example
+from atwu.evaluation.columns import Column as Column
+from atwu.evaluation.evaluate import Evaluation as Evaluation
+from atwu.evaluation.evaluate import evaluate as evaluate
+from atwu.evaluation.metric import Metric as Metric
+from atwu.evaluation.metric import MetricSetting as MetricSetting
+from atwu.evaluation.registry import EvaluateConfig as EvaluateConfig
+from atwu.evaluation.registry import register_metric as register_metric
+from atwu.evaluation.result import EvalResult as EvalResult
+from atwu.evaluation.result import read_result as read_result
+from atwu.evaluation.unlearn_trainer import UnlearnTrainer as UnlearnTrainer
+from atwu.exporting.export_run import export as export
+from atwu.methods.component import FixedWeighting as FixedWeighting
+from atwu.methods.component import ForgetLoss as ForgetLoss
+from atwu.methods.component import Range as Range
+from atwu.methods.component import RetainLoss as RetainLoss
+from atwu.methods.component import Weighting as Weighting
+from atwu.methods.component import number as number
+from atwu.methods.component import setting as setting
+from atwu.methods.component_inputs import LossInputs as LossInputs
+from atwu.methods.component_inputs import LossTerms as LossTerms
+from atwu.methods.component_inputs import PrecomputeContext as PrecomputeContext
+from atwu.methods.component_inputs import WeightingContext as WeightingContext
+from atwu.methods.component_registry import register_forget_loss as register_forget_loss
+from atwu.methods.component_registry import register_retain_loss as register_retain_loss
+from atwu.methods.component_registry import register_weighting as register_weighting
+from atwu.methods.method_table import METHODS as METHODS
+from atwu.methods.method_table import Method as Method
+from atwu.methods.objective import UnlearningLoss as UnlearningLoss
+from atwu.methods.objective import unlearning_loss as unlearning_loss
+from atwu.methods.recipe import register_method as register_method
+from atwu.methods.weightings.token_scorer import TokenScorer as TokenScorer
+from atwu.report.heatmap import heat_map as heat_map
+from atwu.report.read_records import read_records as read_records
+from atwu.request.asking.ask import ask as ask
+from atwu.request.asking.ask_result import AskResult as AskResult
+from atwu.request.unlearn import unlearn as unlearn
+from atwu.training.config import FinetuneConfig as FinetuneConfig
+from atwu.training.config import UnlearnConfig as UnlearnConfig
+from atwu.training.token_trainer import FinetuneTrainer as FinetuneTrainer
+
+__version__: str

@@ -1,1 +1,0 @@
-"""The built-in benchmark of fictitious people, which needs no download."""

@@ -1,0 +1,338 @@
+"""Run a study: evaluate the reference models, do the runs of its plan, and write tables and the report page.
+
+Finished runs are skipped. One process schedules the work and stores what determines a run's result before the run starts
+(`jobs/`), so that results of other settings are never reused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import key_differences, run_key, short_hash
+from atwu._file_reading import read_json
+from atwu._files import file_digest, write_json, write_text
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
+from atwu._progress import progress_bar
+from atwu.errors import BudgetReachedError, WorkerError
+from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
+from atwu.evaluation.metrics.score_auroc import SampleAuroc
+from atwu.evaluation.registry import EvaluateConfig, check_installed
+from atwu.evaluation.result import EvalResult
+from atwu.experiments.executors import Executor, Task
+from atwu.experiments.experiment_run import (
+    ORIGINAL,
+    RETAIN_ONLY,
+    ExperimentRun,
+    RunContext,
+    begin_job,
+    execute_run,
+    job_of,
+    lock_folder,
+    reference_result,
+)
+from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
+from atwu.experiments.study_plan import StudyPlan, study_record
+from atwu.judge.open_judge import JudgeOptions, open_judge
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.report.read_records import read_records
+from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
+from atwu.training.progress import Say, silent
+from atwu.training.run_folder import unfinished
+
+logger = logging.getLogger(__name__)
+
+REFERENCE_FOLDER = "references"
+FAILED_NAME = "failed.json"
+PROBE_NAME = "probe.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    records: Records | None
+    failed: Mapping[str, str]
+    """Errors of failed runs, which are not in the table, by name."""
+    written: tuple[Path, ...]
+
+
+class PlanExecution:
+    """Does the runs of a plan; `overwrite` repeats runs that were made with other settings."""
+
+    def __init__(
+        self,
+        plan: StudyPlan,
+        setup: RunContext,
+        *,
+        device: str,
+        overwrite: bool = False,
+        say: Say = logger.info,
+    ) -> None:
+        self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
+        self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
+        judge = setup.judging or JudgeOptions()
+        named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
+        configs = {run.name: run.config(plan.setting) for run in plan.runs}
+        identities = {
+            paired: models_identity(setup.models, paired=paired)
+            for paired in {False, *map(needs_preferred_answers, configs.values())}
+        }
+        measured = {"metrics": list(plan.metrics), "evaluation": dict(plan.setting.evaluation)}
+        around = {"judge": named, "device": device, "versions": identities[False]["versions"]}
+
+        def job(run: ExperimentRun) -> dict[str, Any]:
+            config, source = configs[run.name], plan.source(run)
+            rate = run.options.get("learning_rate", plan.setting.learning_rate)
+            identity = identities[needs_preferred_answers(config)]
+            return run_key(
+                "study run",
+                options={
+                    "method": run.method,
+                    "seed": run.seed,
+                    "training": {**plan.setting.training, "learning_rate": rate, **run.options},
+                    "recipe": config.recipe().as_plain() | {"given": None},
+                    **measured,
+                },
+                model=identity["models"],
+                rows=identity["rows"],
+                inputs={
+                    **around,
+                    "forget_words": None if config.forget_words is None else file_digest(config.forget_words),
+                    "start": run.start,
+                    "scorer_from": None if source is None else short_hash(job(source)),
+                },
+            )
+
+        self.jobs = {run.name: job(run) for run in plan.runs}
+        """Everything that determines a run's result, as plain JSON, by name of the run."""
+        self._reference_job = run_key(
+            "reference result",
+            options=measured,
+            model=identities[False]["models"],
+            rows=identities[False]["rows"],
+            inputs=around,
+        )
+
+    def settled(self, run: ExperimentRun) -> bool:
+        """Whether a run with the plan's settings is finished or has failed."""
+        there = run.finished or (run.folder / FAILED_NAME).is_file()
+        return there and not self.other_settings(run)
+
+    def other_settings(self, run: ExperimentRun) -> list[str]:
+        """Names of the settings that the existing files of a run were made with other values of."""
+        known, wanted = job_of(self.plan.folder, run.folder), self.jobs[run.name]
+        if known is None:
+            return ["unknown, since jobs/ has no record of them"]
+        return key_differences(known, wanted)
+
+    def prepare(self, runs: Iterable[ExperimentRun]) -> None:
+        """Check the existing files of runs, and clear failures and, with `overwrite`, damaged ones."""
+        for run in runs:
+            failure = run.folder / FAILED_NAME
+            if failure.is_file() and not self._overwrite and (run.folder / RECORD_NAME).is_file():
+                failure.unlink()  # unlearning is finished, the evaluation failed
+            elif failure.is_file():
+                shutil.rmtree(run.folder)
+            wrong = _damage(run)
+            if wrong:
+                if not self._overwrite:
+                    raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
+                shutil.rmtree(run.folder)
+            there = run.folder.exists() or unfinished(run.folder).exists()
+            if there and not self._overwrite and (names := self.other_settings(run)):
+                raise ValueError(
+                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
+                    "repeat such runs with --overwrite."
+                )
+
+    def work(self, runs: Sequence[ExperimentRun], executor: Executor) -> None:
+        """Do the unfinished runs, and the linear probe if the study requests it.
+
+        A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
+        cost limit is reached, no further run starts.
+        """
+        waiting = {
+            run.name: run
+            for run in runs
+            # The manifest is written last; without it the run was killed after its result was written.
+            if not self.settled(run) or (run.finished and not (run.folder / MANIFEST_NAME).is_file())
+        }
+        if not waiting and (not self.plan.study.probe or self._probed.is_file()):
+            return
+        setup = replace(self._setup, references=self._references(executor))
+        if self.plan.study.probe and not self._probed.is_file():
+            self._say("probing the original model")
+            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
+            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
+        there = len(runs) - len(waiting)
+        begun: dict[str, ExperimentRun] = {}
+
+        def begin() -> tuple[str, Task] | None:
+            # A copy, since a run that begins is taken out.
+            for run in tuple(waiting.values()):
+                source = self.plan.source(run)
+                if source is not None and not self.settled(source):
+                    continue
+                begun[run.name] = waiting.pop(run.name)
+                begin_job(self.plan.folder, run.folder, self.jobs[run.name])
+                if source is None or source.finished:
+                    needs = setup.needs(run.options)
+                    return run.name, Task(execute_run, (setup, run), run.folder, run.scorer_from, needs)
+                _record_failure(run, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
+                bar.update()
+            return None
+
+        with progress_bar(total=len(runs), desc="runs", unit="run", initial=there) as bar:
+            for name, _, error in executor.run(begin):
+                if error is not None:  # other runs continue
+                    _record_failure(begun[name], error)
+                if isinstance(error, BudgetReachedError):
+                    waiting.clear()
+                bar.update()
+
+    def _references(self, executor: Executor) -> dict[str, EvalResult]:
+        results: dict[str, EvalResult] = {}
+        for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
+            file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
+            if name is None:
+                continue
+            if job_of(self.plan.folder, file.parent) != self._reference_job or not file.is_file():
+                self._say(f"evaluating the {role} model")
+                begin_job(self.plan.folder, file.parent, self._reference_job)
+            setup = replace(self._setup, references=dict(results))
+            results[role] = reference_result(executor, setup, role, file)
+        return results
+
+
+def _damage(run: ExperimentRun) -> str | None:
+    """What is wrong with the files of a run; None also for one that was killed before its manifest was written."""
+    if (run.folder / MANIFEST_NAME).is_file():
+        return damage(run.folder, weights=False)
+    return None
+
+
+def _record_failure(run: ExperimentRun, error: Exception) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
+    logger.error("%s failed", run.name, exc_info=error)
+
+
+def probe_original(setup: RunContext) -> list[dict[str, Any]]:
+    """Train a linear probe on the original model; returns the results as plain JSON."""
+    training = setup.setting.training
+    options = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+    rows = labelled_rows(setup.models.benchmark.forget)
+    results = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **options)
+    return [dataclasses.asdict(result) for result in results]
+
+
+def read_probe(folder: Path) -> list[ProbeResult]:
+    """Read the linear probe results of a study; empty if the study did not request a probe."""
+    file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
+    plain = read_json(file)["results"] if file.is_file() else []
+    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in plain]
+
+
+def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
+    """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
+    checked: tuple[str, ...] = ()
+    try:
+        rows = setting_rows(planned.setting)
+    except OSError as error:  # no such file, or no network
+        if not without_rows:
+            raise
+        say(f"the rows are not available, so variants that they do not support are still counted: {error}")
+    else:
+        planned, checked = planned.possible_with(rows), rows.checked
+    for line in checked:
+        say(line)
+    for name, reason in planned.left_out.items():
+        say(f"{name} is left out: {reason}")
+    return planned
+
+
+def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
+    """Return the judge options of one of several processes, with its share of the calls."""
+    if judging.max_calls is not None:
+        # Every process has its own judge, and they do not know of each other's calls.
+        judging = replace(judging, max_calls=judging.max_calls // slots)
+    if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
+        open_judge(judging)
+    return judging
+
+
+def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
+    """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
+    or damaged files. No model is trained for this."""
+    finished = {run.name: run for run in plan.runs if run.finished}
+    try:
+        models = prepare_models(plan.setting, train=False, say=silent) if finished else None
+    except OSError as error:  # rows or models are not available
+        say(f"finished runs are not compared with the settings of this plan: {error}")
+        models = None
+    wrong = dict[str, list[str]]()
+    if models is not None:
+        setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
+        work = PlanExecution(plan, setup, device=device)
+        wrong = {name: work.other_settings(run) for name, run in finished.items()}
+    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in finished.items()}
+
+
+def run_study(
+    whole: StudyPlan,
+    executor: Executor,
+    *,
+    judging: JudgeOptions,
+    keep_models: bool = False,
+    overwrite: bool = False,
+    command: str,
+    say: Say = logger.info,
+) -> StudyResult:
+    """Do unfinished runs of a plan of `supported_plan`, and write table, data and report page of all finished ones."""
+    folder, runs = whole.folder, whole.now.runs
+    if any(not run.finished for run in runs):
+        check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
+    setup = RunContext(
+        prepare_models(whole.setting, say=say),
+        whole.setting,
+        whole.metrics,
+        judging=judging,
+        store=True,
+        keep_models=keep_models,
+        trace=whole.study.trace,
+    )
+    work = PlanExecution(whole, setup, device=executor.device, overwrite=overwrite, say=say)
+    with lock_folder(folder):
+        work.prepare(runs)
+        # Written before the runs, so that a report of the finished ones can be made at any time.
+        write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
+        work.work(runs, executor)
+        current = [run for run in whole.runs if work.settled(run)]
+        files = {run.name: run.folder / FAILED_NAME for run in current}
+        failed = {name: str(read_json(file)["error"]) for name, file in files.items() if file.is_file()}
+        write_json(folder / STUDY_NAME, study_record(whole, command, current, failed))
+        if not any(run.finished for run in current):
+            return StudyResult(None, failed, ())
+        records = read_records([folder])
+        return StudyResult(records, failed, write_outputs(records, folder, command=command, say=say))
+
+
+def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
+    """Write table, data and page of a study; without matplotlib only a message instead of the page."""
+    from atwu.report.report_page import render_report_page
+    from atwu.report.table_writers import WRITERS
+
+    written = [folder / name for name in ("table.md", "results.csv", "results.json")]
+    for path in written:
+        write_text(path, WRITERS[path.suffix[1:]](records))
+    page = folder / "report.html"
+    try:
+        write_text(page, render_report_page(records, command=command))
+    except ImportError as error:
+        say(f"no report.html: {error}")
+        return tuple(written)
+    return (*written, page)

@@ -1,0 +1,441 @@
+"""Render the report page: what it says, its sections, and the data of its tables.
+
+Word scores during training: the page shows the final ones, and its script reads the other snapshots from a JSON block.
+Runs have snapshots at different steps, so the slider shows the share of training and each line its nearest snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from atwu.data.schema import Example
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.registry import metric_definition, short_name, where_computed
+from atwu.evaluation.result import EvalResult, row_id
+from atwu.evaluation.word_scores import Trace, TracedRow, WordScore
+from atwu.report.figures import all_figures, mask_note
+from atwu.report.metric_table import (
+    MEANING,
+    REFERENCE_MODELS,
+    MetricKey,
+    Table,
+    format_duration,
+    format_range,
+    is_attack,
+    metric_label,
+    seeds_of,
+)
+from atwu.report.page_templates import render_template
+from atwu.report.report_records import (
+    NO_BUDGET,
+    Records,
+    RunRecord,
+    format_left_out,
+    headline_metrics,
+    leading_metric,
+    left_out,
+    models_by_warning,
+)
+from atwu.report.scored_row import ScoredRow, percent_of_score
+from atwu.training.model_card import public_command, public_record
+
+ANSWERS_PER_SET = 8
+"""Number of rows per set with sample answers."""
+_TRACED_SETS = {
+    "forget": ("Forget rows", "Rows that the methods unlearn."),
+    "holdout": ("Holdout rows", "Rows about other subjects, which no model was trained on: do the scores generalize?"),
+}
+_ANSWERED_SETS = {
+    "forget": ("Forget rows", "J_W", "leaked for some prompt", "not leaked for any prompt"),
+    "retain": ("Retain rows", "J_AVG", "right for {:.0f} % of prompts", "wrong for every prompt"),
+}
+
+RowKey = tuple[str, str, str]
+"""Set, question, answer."""
+HeatMapLine = tuple[str, int | None, Trace, Mapping[RowKey, TracedRow]]
+"""Label, seed, trace and its rows: one line in the heat maps of every row."""
+
+
+def traced(records: Records) -> dict[str, Any] | None:
+    """Return introduction, rows by set, and the script's data; None without traces."""
+    lines: list[HeatMapLine] = []
+    for label in records.labels:
+        traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
+        for seed, trace in traces[:1]:
+            lines.append((label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
+    keys = list(dict.fromkeys(key for *_, rows_of_line in lines for key in rows_of_line))
+    if not keys:
+        return None
+    kinds: dict[str, dict[str, Any]] = {}
+    for place, key in enumerate(keys):
+        split, question, answer = key
+        title, about = _TRACED_SETS.get(split, (split, ""))
+        kind = kinds.setdefault(split, {"split": split, "title": title, "about": about, "rows": []})
+        shown = [
+            {
+                "method": number,
+                "label": label,
+                "step": trace.steps[-1],
+                "auroc": (trace.auroc.get(split) or (None,))[-1],
+                "row": _at_the_end(rows_of_line[key], label),
+            }
+            for number, (label, _, trace, rows_of_line) in enumerate(lines)
+            if key in rows_of_line
+        ]
+        kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
+    data = {
+        "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
+        "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
+        "rows": [
+            [_snapshots(rows_of_line[key]) if key in rows_of_line else None for *_, rows_of_line in lines]
+            for key in keys
+        ],
+    }
+    return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
+
+
+def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
+    without = [label for label in records.labels if label not in {name for name, *_ in lines}]
+    verb = "gives" if len(without) == 1 else "give"
+    note = f" Not shown: {', '.join(without)}, which {verb} every word the same weight, or have no trace."
+    seeds = {label: seed for label, seed, *_ in lines if seed is not None}
+    if len(set(seeds.values())) == 1:
+        which = f", in the run with seed {next(iter(seeds.values()))}"
+    else:
+        each_seed = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
+        which = f", in the first run with a trace (seed of {each_seed})" if seeds else ""
+    return (
+        "The score that each method uses, from 0 to 100, recomputed on the current model during training (without "
+        f"the run's exponents){which}. AUROC measures how well the scores find the labelled tokens, over up "
+        "to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
+        f"{mask_note(records)}{note if without else ''}"
+    )
+
+
+def _at_the_end(row: TracedRow, label: str) -> ScoredRow:
+    words = tuple(
+        # Rounded as in the data of the script, so that the slider comes back to the same colours.
+        WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
+        for (start, end), score in zip(row.words, row.scores[-1], strict=True)
+    )
+    return ScoredRow(row.question, row.answer, {label: words}, row.forget_spans, 0)
+
+
+def _snapshots(row: TracedRow) -> list[list[int | None]]:
+    return [[None if score is None else percent_of_score(score) for score in snapshot] for snapshot in row.scores]
+
+
+def answers(records: Records) -> list[dict[str, Any]]:
+    """Sample answers of the first seed of every method, by set: rows that most methods have, known questions first."""
+    traces = [run.trace for run in records.runs if run.trace is not None]
+    known = {row_id(Example.from_qa(row.question, row.answer)): row for trace in traces for row in trace.rows}
+    results = {**records.references, **{label: records.of(label)[0].result for label in records.labels}}
+    sections = []
+    for split, (title, metric, yes, no) in _ANSWERED_SETS.items():
+        models = {name: result.rows[split] for name, result in results.items() if split in result.rows}
+        models = {name: rows for name, rows in models.items() if rows.texts.get("answer")}
+        if not models:
+            continue
+        methods = [models[label].ids for label in records.labels if label in models]
+        # Models may be evaluated on different rows; shown are those that most of them have.
+        ids = Counter(methods or [rows.ids for rows in models.values()]).most_common(1)[0][0]
+        others = [name for name, rows in models.items() if rows.ids != ids]
+        places = [place for place, name in enumerate(ids) if name in known]
+        places += range(0, len(ids), max(1, len(ids) // ANSWERS_PER_SET))
+        shown = []
+        for place in list(dict.fromkeys(places))[:ANSWERS_PER_SET]:
+            row, lines = known.get(ids[place]), []
+            if row is not None:
+                lines.append({"who": "in the data", "kind": "truth", "said": row.answer, "verdict": ""})
+            for who, rows in models.items():
+                # An answer beside another question would mislead.
+                if rows.ids == ids:
+                    value = rows.metrics[metric][place] if metric in rows.metrics else None
+                    verdict = "" if value is None else yes.format(value) if value > 0 else no
+                    mark = f"yes {split}" if value else ""
+                    lines.append(
+                        {"who": who, "kind": "", "said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
+                    )
+            shown.append({"name": row.question if row else f"Row {place + 1}: {ids[place]}", "lines": lines})
+        about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
+        sections.append({"split": split, "title": title, "about": about, "rows": shown})
+    return sections
+
+
+_NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
+SORT = "Click a column header to sort."
+
+
+def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
+    """Render a report as one self-contained HTML page, with its `command`; equal records give equal pages."""
+    every = records.table
+    table = every.only(headline_metrics(records))
+    models = {name for name, _ in records.single_results}
+    warnings = models_by_warning(records.single_results)
+    return render_template(
+        "page.html",
+        title=records.title,
+        summary=summary(records),
+        facts=facts(records),
+        headline=models_page_table(table, every, focus=focus),
+        figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
+        traced=traced(records),
+        attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
+        costs=cost_table(records),
+        answers=answers(records),
+        warnings={
+            sentence: "all models" if set(names) == models else ", ".join(names) for sentence, names in warnings.items()
+        },
+        missing=left_out(records),
+        reproduce=reproduce(records, command),
+        glossary={"headline": explained(table.keys), "further": explained(every.keys, but=table.keys)},
+    )
+
+
+def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
+    """Name, meaning and source of every metric in `keys` that is not in `but`."""
+    told = {metric for _, metric in but}
+    metrics = {
+        metric: split for split, metric in reversed(keys) if metric not in told and metric_definition(metric, split)
+    }
+    return [
+        {"name": short_name(*key), "meaning": metric_definition(*key), "where": where_computed(*key)}
+        for key in reversed(metrics.items())
+    ]
+
+
+def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
+    """Table with one row per model and one column per metric, those of `every` that are not in `table` hidden at first."""
+    keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
+    every = every.only(keys)
+    cells = every.cells(lambda cell: cell, None)
+    ends = {key: range_of(rows) for key, rows in table.frame.groupby(["set", "metric"])}
+    return {
+        "name": "headline",
+        "caption": f"Reference models first, then methods. {SORT}",
+        "first": "Model",
+        "columns": [
+            {
+                "name": short_name(head.key[1], head.key[0]),
+                "direction": head.direction,
+                "above": head.key[0],
+                "below": f"n = {head.count}",
+                "meaning": (meaning := metric_definition(head.key[1], head.key[0]))
+                and f"{metric_label(head.key)}: {meaning}",
+                "more": head.key not in table.keys,
+                "ends": ends.get(head.key),
+            }
+            for head in every.heads
+        ],
+        "rows": [
+            {
+                "label": label,
+                "cells": list(cells.loc[label]),
+                "below": _NOTES.get(label) or every.out.get(label, ""),
+                "meaning": MEANING.get(every.out.get(label, ""), ""),
+                "focus": label == focus,
+                "reference": label in REFERENCE_MODELS,
+            }
+            for label in every.labels
+        ],
+        # Marks and notes that the legend explains.
+        "used": {*every.frame["mark"], *(name for name in ("interval", "spread") if (every.frame[name] != "").any())},
+        "out": {word: MEANING[word] for word in MEANING if word in every.out.values()},
+    }
+
+
+def metrics_page_table(table: Table) -> dict[str, Any] | None:
+    """Transposed table for many metrics: one row per metric, one column per model; None without metrics."""
+    if not table.keys:
+        return None
+    cells = table.cells(lambda cell: cell, None)
+    rows = [
+        {
+            "label": metric_label(head.key),
+            "cells": list(cells[head.key]),
+            "name": short_name(head.key[1], head.key[0]),
+            "direction": head.direction,
+            "below": ", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
+            "meaning": metric_definition(head.key[1], head.key[0]),
+        }
+        for head in table.heads
+    ]
+    columns = [{"name": label} for label in table.labels]
+    caption = f"All probes and attacks. {SORT}"
+    return {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
+
+
+def cost_table(records: Records) -> dict[str, Any] | None:
+    """Training time, peak memory and calls to the judge of a run, means over seeds; None if nothing was recorded."""
+
+    def seconds(run: RunRecord) -> float | None:
+        """Without those of the trace, which only methods with token weights have."""
+        whole: float | None = (run.run or {}).get("train_seconds")
+        if whole is None:
+            return None
+        return whole - (0.0 if run.trace is None else run.trace.seconds)
+
+    spent = {
+        "training time": [seconds(run) for run in records.runs],
+        "peak memory": [(run.run or {}).get("peak_memory_bytes") for run in records.runs],
+        "judge calls": [run.result.cost.get("judge_calls") for run in records.runs],
+    }
+    formats: dict[str, Callable[[float], str]] = {
+        "training time": format_duration,
+        "peak memory": lambda size: f"{size / 1e9:.3g} GB",
+        "judge calls": "{:,.0f}".format,
+    }
+    means = pd.DataFrame(spent, dtype=float).groupby([run.label for run in records.runs], sort=False).mean()
+    means = means.loc[:, (means > 0).any()]
+    if means.empty:
+        return None
+    plain = {"mark": "", "interval": "", "spread": "", "told": ""}
+    rows = [
+        {
+            "label": str(label),
+            "cells": [
+                None if pd.isna(mean) else plain | {"value": mean, "number": formats[str(title)](mean)}
+                for title, mean in mean_of.items()
+            ],
+        }
+        for label, mean_of in means.iterrows()
+    ]
+    caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
+    columns = [{"name": str(title)} for title in means]
+    return {"name": "cost-table", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
+
+
+def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Smallest and largest number of a column, including intervals."""
+    numbers = rows[["value", "low", "high"]]
+    low, high = numbers.min(axis=None), numbers.max(axis=None)
+    return (low, high) if high > low else None
+
+
+def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
+    """Methods ranked by a metric, best printed value first, with their `place`.
+
+    Methods with a value for only some seeds, and destroyed or unchanged models, have no place.
+    """
+    frame = records.table.only([key]).frame
+    return frame[~frame.reference].set_index("label").sort_values("place", kind="stable")
+
+
+def facts(records: Records) -> list[tuple[str, str]]:
+    results = [run.result for run in records.runs]
+    seeds = [seeds_of(records.results[label]) for label in records.labels]
+    frame = records.table.frame
+    rows = frame[~frame.reference].groupby("set").n.max()
+    entries = [
+        ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
+        ("seeds each", format_range(seeds)),
+        *((f"{split} rows", str(rows.get(split, ""))) for split in ("forget", "retain")),
+        ("prompts per question", records.prompts),
+        ("setting", str((records.study.get("setting") or {}).get("name") or "")),
+        ("judge", " and ".join(sorted(set(map(_judge, results)) - {""}))),
+    ]
+    return [(name, text) for name, text in entries if text not in ("", "0")]
+
+
+def summary(records: Records) -> list[str]:
+    """Return what the table does not say: models without a place, missing runs, and how the methods were tuned."""
+    key = leading_metric(records)
+    if key is None:
+        return ["No metric with a direction was measured."]
+    notes = [f"Methods are ranked by {metric_label(key)}."]
+    places = ranking(records, key)
+    for label, told in places.told[places.place.isna() & (places.told != "")].items():
+        notes.append(f"{label} is not ranked: it has {metric_label(key)} for {told}.")
+    notes += [f"{sentence}." for sentence in records.table.not_ranked()]
+    frame = records.table.frame
+    degraded = list(frame.label[frame.lost != ""].unique())
+    if degraded:
+        notes.append(f"General abilities lost: {', '.join(degraded)} (marked in the table).")
+    planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
+    left = left_out(records)
+    missing = [label for label in planned if label not in records.labels and label not in left]
+    if missing:
+        notes.append(f"No finished run: {', '.join(missing)}.")
+    notes += [f"{text}." for text in (records.study.get("progress"), format_left_out(records)) if text]
+    budget = str(records.study.get("budget") or NO_BUDGET).strip().rstrip(".")
+    return [*notes, f"Tuning: {budget}."]
+
+
+def _judge(result: EvalResult) -> str:
+    """Return the model or kind of the judge; empty without a judge."""
+    identity = result.settings.get("judge") or {}
+    model = identity.get("model") or {}
+    return str(model.get("model") or model.get("kind") or identity.get("kind") or "")
+
+
+def reproduce(records: Records, command: str | None) -> dict[str, Any]:
+    """Return commands, one collapsed box per method, and versions."""
+    study = public_command(str(records.study.get("command") or ""))
+    commands = {"The study": study, "This page": public_command(command or "")}
+    budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
+    if len(set(budgets.values())) == 1:  # stated at the top of the page
+        budgets = {}
+    shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
+    methods = []
+    for label in records.labels:
+        run, *others = records.of(label)
+        own = _own(run.result, shared)
+        record = {"model": run.result.model} if run.run is None else dict(run.run)
+        told = "no record of its training" if run.run is None else _recipe_text(run.run)
+        note = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}"
+        note += f", one of {1 + len(others)}" if others else ""
+        about = "; ".join(filter(None, (told, budgets.get(label))))
+        methods.append(_box(label, about, note, public_record(record | ({"evaluation": own} if own else {}))))
+    alike = [_box("the same for all methods", "", "", shared)] if shared else []
+    references = [
+        _box(role, f"evaluated with other {', '.join(own)}", "", own)
+        for role, result in records.references.items()
+        if (own := _own(result, shared))
+    ]
+    versions: dict[str, dict[str, None]] = {}
+    for _, result in records.single_results:
+        for package, version in result.versions.items():
+            versions.setdefault(package, {})[version] = None
+    return {
+        "about": str(records.study.get("about") or "").strip(),
+        "commands": {title: text for title, text in commands.items() if text},
+        "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
+        "versions": ", ".join(f"{package} {' and '.join(numbers)}" for package, numbers in versions.items()),
+    }
+
+
+def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
+    """Evaluation settings shared by all results, without the fingerprints of their rows."""
+    first, *others = [public_settings(result) for result in results] or [{}]
+    return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
+
+
+def public_settings(result: EvalResult) -> dict[str, Any]:
+    """Evaluation settings without the fingerprints of their rows and private parts of paths."""
+    return {key: value for key, value in public_record(result.settings).items() if key != "rows"}
+
+
+def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluation settings that differ from the shared ones."""
+    return {key: value for key, value in public_settings(result).items() if key not in shared or shared[key] != value}
+
+
+def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
+    text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
+    return {"name": name, "told": told, "note": note, "record": text}
+
+
+def _recipe_text(run: Mapping[str, Any]) -> str:
+    recipe, config = run.get("recipe") or {}, run.get("config") or {}
+    parts = [" × ".join(str(recipe[part]) for part in ("weighting", "forget_loss") if recipe.get(part))]
+    if recipe.get("retain_loss"):
+        parts.append(f"retain {recipe['retain_loss']}")
+    if isinstance(config.get("learning_rate"), int | float):
+        parts.append(f"learning rate {config['learning_rate']:.3g}")
+    parts += [f"{key.replace('_', ' ')} {value:g}" for key, value in (recipe.get("values") or {}).items()]
+    return ", ".join(part for part in parts if part)
