@@ -18,7 +18,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.question_forms import OPTION_FORMS
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.metrics.key_tokens import fact_probability, key_token_positions
+from atwu.evaluation.metrics.key_tokens import fact_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import ReadRows
 from atwu.modeling.device import release_freed_memory
@@ -106,18 +106,15 @@ class KnownRows:
 
 
 def measure_chance(holdout: Sequence[Example], read: ReadRows) -> float:
-    """Return the mean key-token probability of questions that the model never saw, at least `KNOWN_PROBABILITY`.
+    """Return the mean probability of facts that the model never saw, at least `KNOWN_PROBABILITY`.
 
     Args:
         holdout: rows; texts are left out.
         read: reads rows with the model.
     """
     questions = evenly_spaced([row for row in holdout if row.messages], MAX_HOLDOUT_ROWS)
-    probabilities = []
-    for row, tokens in zip(questions, read(questions), strict=True):
-        places = key_token_positions(row, tokens.offsets)
-        if places:
-            probabilities.append(math.exp(float(np.array(tokens.logps)[places].mean())))
+    measured = [fact_probability(row, tokens) for row, tokens in zip(questions, read(questions), strict=True)]
+    probabilities = [probability for probability in measured if probability is not None]
     return max(KNOWN_PROBABILITY, float(np.mean(probabilities or [0.0])))
 
 

@@ -26,6 +26,7 @@ from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
+    from atwu.methods.weightings.contrast import TokenLogps
 
 
 ALTERNATIVES = 4
@@ -44,7 +45,7 @@ def key_token_recall(row: Example, answer: str) -> float | None:
     return mean(shares)
 
 
-def key_token_probability(row: Example, read: TokenRow) -> float | None:
+def key_token_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
     positions = key_token_positions(row, read.offsets)
     if not positions:
@@ -52,7 +53,7 @@ def key_token_probability(row: Example, read: TokenRow) -> float | None:
     return math.exp(float(read.logps[positions].mean()))
 
 
-def fact_probability(row: Example, read: TokenRow) -> float | None:
+def fact_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
     """Probability of a fact: the larger one of all key tokens and of the part that the question asks for.
 
     Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which
