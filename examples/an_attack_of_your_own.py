@@ -12,7 +12,7 @@ import torch
 from atwu import MetricSetting, register_metric
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.modeling.modes import restored
+from atwu.modeling.layers import restored
 
 
 @contextmanager

@@ -12,9 +12,8 @@ import torch
 import atwu
 from atwu.methods.component import FixedWeighting
 from atwu.methods.recipe import recipe
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.load import load_model
+from atwu.modeling.load import load_model, model_fingerprint
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 

@@ -24,8 +24,8 @@ from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
 from atwu.evaluation.linear_probe import TokenStates, read_states
 from atwu.evaluation.teacher_forced import TokenRow
 from atwu.evaluation.weighting_scores import AuxiliaryLogps, ScoreContext
-from atwu.methods.weightings.nouns import noun_finder, noun_mask
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.methods.weightings.fixed_weights import noun_finder, noun_mask
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 LAYERS = (10, 20, 30)

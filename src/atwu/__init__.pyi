@@ -47,6 +47,6 @@ from atwu.request.asking.ask_result import AskResult as AskResult
 from atwu.request.unlearn import unlearn as unlearn
 from atwu.training.config import FinetuneConfig as FinetuneConfig
 from atwu.training.config import UnlearnConfig as UnlearnConfig
-from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer
+from atwu.training.token_trainer import FinetuneTrainer as FinetuneTrainer
 
 __version__: str

@@ -29,7 +29,7 @@ from atwu.evaluation.registry import (
     where_computed,
 )
 from atwu.evaluation.result import read_result
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.commands import run_here
 from tests.evaluation.conftest import Speaker, invented_people, row_values

@@ -26,7 +26,7 @@ from atwu.evaluation.result import EVAL_SCHEMA, read_result
 from atwu.evaluation.result_checks import different_template
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.token_scorer import TokenScorer
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.quantization import quantize_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 

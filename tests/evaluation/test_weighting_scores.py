@@ -35,8 +35,7 @@ from atwu.modeling.open_model import check_noun_finder
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.heatmap import score_rows
 from atwu.training.config import UnlearnConfig
-from atwu.training.precompute import fixed_tables
-from atwu.training.reference_tables import OriginalModel
+from atwu.training.precompute import OriginalModel, fixed_tables
 from atwu.training.training_rows import unlearning_rows
 
 ANSWER = "She met Orla Venn."

@@ -12,9 +12,8 @@ pytest.importorskip("peft")
 
 from atwu.benchmarks.people_rows import people
 from atwu.modeling.adapters import adapters_of
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.gguf_write import write_gguf
-from atwu.modeling.load import load_model, load_tokenizer
+from atwu.modeling.load import load_model, load_tokenizer, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import plain_weights, relative_change
 from tests.exporting.exports import exported, record

@@ -25,8 +25,7 @@ from atwu.methods.presets import named_preset
 from atwu.report.read_records import read_records
 from atwu.report.report_records import Records
 from atwu.report.table_writers import WRITERS
-from atwu.training.config import FinetuneConfig, UnlearnConfig
-from atwu.training.preset_files import read_preset
+from atwu.training.config import FinetuneConfig, UnlearnConfig, read_preset
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
 from tests.report.conftest import make_records, write_study
 

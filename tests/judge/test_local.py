@@ -13,7 +13,7 @@ from atwu.data.schema import Message
 from atwu.judge import local
 from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.local import LocalChat
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from tests.judge.conftest import ask
 from tests.judge.tiny_chat import TEMPLATE, save_chat_model
 from tests.micro_models import write_micro

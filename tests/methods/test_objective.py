@@ -13,7 +13,7 @@ from atwu.methods.component_inputs import LossInputs, NormalizationCounts
 from atwu.methods.method_table import METHODS
 from atwu.methods.objective import micro_batch_loss
 from atwu.methods.recipe import recipe
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import reference_of_batch

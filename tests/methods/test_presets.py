@@ -16,8 +16,7 @@ from atwu.experiments.published_comparison import published_table
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
 from atwu.methods.recipe import recipe
-from atwu.training.config import UnlearnConfig
-from atwu.training.preset_files import read_preset, write_preset
+from atwu.training.config import UnlearnConfig, read_preset, write_preset
 
 BENCHMARK_SETTINGS = [setting for settings in PUBLISHED.values() for setting in settings]
 SHIPPED = [preset for setting in settings_with_presets() for preset in presets(setting).values()]

@@ -23,12 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from atwu.methods.objective import unlearning_loss
-from atwu.modeling.adapter_targets import not_adapted, select_weights
-from atwu.modeling.adapters import Lora, attach, merge_adapters
-from atwu.modeling.fast_paths import can_stop_at, fast_path_support
+from atwu.modeling.adapters import Lora, attach, merge_adapters, not_adapted, select_weights
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_down_projections
 from atwu.modeling.load import add_adapter, quiet_transformers
+from atwu.modeling.single_pass import can_stop_at, fast_path_support
 from tests.modeling.small_models import small_model
 
 DOCS = Path(__file__).parents[2] / "benchmarks" / "results" / "architectures.md"

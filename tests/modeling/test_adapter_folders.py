@@ -13,7 +13,6 @@ pytest.importorskip("peft")
 from safetensors.torch import load_file, save_file
 
 from atwu.modeling.adapters import Lora, adapters_of, attach, merge_adapters, original_model
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import (
     base_of,
     check_model_name,
@@ -21,6 +20,7 @@ from atwu.modeling.load import (
     load_config,
     load_model,
     load_tokenizer,
+    model_fingerprint,
     weight_bytes,
 )
 from tests.micro_models import write_micro

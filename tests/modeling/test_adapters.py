@@ -11,9 +11,9 @@ import torch
 pytest.importorskip("peft")
 
 from atwu.modeling.adapters import Lora, attach, merge_adapters, original_model
-from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.load import model_fingerprint
+from atwu.modeling.single_pass import fast_path_support
 from tests.modeling.small_models import logps, shaken
 
 CPU = torch.device("cpu")

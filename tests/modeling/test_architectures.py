@@ -7,8 +7,8 @@ import warnings
 import pytest
 import torch
 
-from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.load import quiet_transformers
+from atwu.modeling.single_pass import fast_path_support
 from tests.modeling.architectures import REPRESENTATIVES, all_kinds, find
 from tests.modeling.small_models import small_model
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.load import load_tokenizer
 from atwu.modeling.scratch import train_tokenizer
+from atwu.modeling.tokenizer_file import set_chat_template
 
 TEMPLATE = """\
 {%- macro name(m) %}{{ company }}{{ m.role }}{% endmacro %}

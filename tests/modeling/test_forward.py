@@ -6,10 +6,9 @@ import pytest
 import torch
 import transformers
 
-from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.fast_paths import fast_path_support
+from atwu.modeling.batches import Packing, TokenBatch, lay_out, packed_attention
 from atwu.modeling.forward import forward_tokens, position_limit
-from atwu.modeling.packed_attention import Packing, packed_attention
+from atwu.modeling.single_pass import fast_path_support
 from tests.modeling.small_models import small_model
 
 SMALL = {

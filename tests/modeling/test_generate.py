@@ -20,9 +20,9 @@ from transformers import (
     OPTConfig,
 )
 
-from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.scratch import train_tokenizer
+from atwu.modeling.single_pass import fast_path_support
 
 PROMPTS = [[3, 4], [5, 6, 7, 8, 9, 10], [11], [3, 4, 5], [12, 13, 14, 15], [16, 1]]
 

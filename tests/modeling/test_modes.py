@@ -12,8 +12,8 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.modes import bfloat16_weights, eval_mode, full_precision, restored
+from atwu.modeling.layers import bfloat16_weights, eval_mode, full_precision, restored
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.scratch import scratch_model
 from tests.modeling.small_models import small_model
 

@@ -18,7 +18,6 @@ from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.errors import ModelFileError, UsageError
 from atwu.modeling import named_models as named
 from atwu.modeling.adapters import Lora, attach, quiet_peft
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import (
     base_of,
     check_model_name,
@@ -26,6 +25,7 @@ from atwu.modeling.load import (
     load_config,
     load_model,
     load_tokenizer,
+    model_fingerprint,
     weight_bytes,
 )
 from atwu.modeling.model_files import SOURCE_NAME

@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
 from atwu.errors import ModelFileError
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import check_model_name, load_model, stored_bits
+from atwu.modeling.load import check_model_name, load_model, model_fingerprint, stored_bits
 from atwu.modeling.quantization import dequantize_model, plain_weights, quantize_model, relative_change
 
 IDS = torch.tensor([[1, 5, 9, 20]])

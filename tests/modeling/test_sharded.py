@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.modeling.fast_paths import fast_path_support
+from atwu.modeling.single_pass import fast_path_support
 from atwu.modeling.forward import forward_tokens
 
 

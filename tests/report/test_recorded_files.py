@@ -10,7 +10,7 @@ import pytest
 
 from atwu.experiments.tune_methods import SEARCH_SCHEMA
 from atwu.report.read_records import read_records
-from atwu.training.preset_files import read_preset
+from atwu.training.config import read_preset
 from tests.snippets import PAGES, RECORDED, snippets
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"

@@ -32,7 +32,7 @@ from atwu.request.request_folder import EarlierRequest, RequestFolder, RowsUsed
 from atwu.request.unlearn import unlearn
 from atwu.request.unlearning_request import UnlearnResult
 from atwu.request.verdict import facts_forgotten
-from atwu.training.row_conflicts import check_no_overlap
+from atwu.training.row_sets import check_no_overlap
 from tests.request.measurements import few_measurements
 from tests.request.tables import KNOWN, table
 

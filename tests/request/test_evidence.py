@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.request.evidence import Evidence
 from atwu.request.finished_request import FinishedRequest, MissingInputError
 from atwu.request.request_folder import RequestFolder

@@ -17,8 +17,8 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling import name_neighbours
-from atwu.modeling.name_neighbours import NameNeighbours, mixed_names, name_states, names_by_kind, unit_length
+from atwu.methods.weightings import contrast as name_neighbours
+from atwu.methods.weightings.contrast import NameNeighbours, mixed_names, name_states, names_by_kind, unit_length
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related

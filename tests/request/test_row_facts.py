@@ -14,8 +14,7 @@ import pytest
 from atwu.data.answer_units import candidate_spans
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_of, replaceable_name
-from atwu.modeling.name_neighbours import names_by_kind
+from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_of, names_by_kind, replaceable_name
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.preparation import facts_shown
 from atwu.request.row_facts import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from atwu.training.component_collapse import ComponentCollapse, collapse_components
+from atwu.training.gradient_changes import ComponentCollapse, collapse_components
 from tests.training.conftest import logged, make_trainer, weights
 
 
@@ -105,7 +105,7 @@ def test_an_optimizer_step_collapses_the_forget_gradient_of_decoder_matrices_alo
 
     trainer.model.train()
     trainer.compute_loss(trainer.model, batch).backward()
-    share = trainer.collapse.collapse()
+    share = trainer.gradient_change.change()
     assert share == pytest.approx(float(1 - after / before), abs=1e-3)
     assert 0.1 < share < 1
     for name, weight in named.items():

@@ -17,7 +17,7 @@ from atwu._manifest import LOG_NAME, MANIFEST_NAME
 from atwu._manifest import damage as damaged_in
 from atwu.errors import DiskFullError
 from atwu.training.checkpoints import KEY_NAME, drop_damaged, last_checkpoint
-from atwu.training.run_folder import LOCK_NAME, STATE_NAME, RunFolder
+from atwu.training.run_folder import LOCK_NAME, PROCESS_NAME
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.damage import DAMAGES, damage, disk
 from tests.training.conftest import make_trainer
@@ -52,7 +52,7 @@ IN_FINISHED = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-IN_WORK_FOLDER = (STATE_NAME, LOG_NAME, LOCK_NAME)
+IN_WORK_FOLDER = (PROCESS_NAME, LOG_NAME, LOCK_NAME)
 
 
 class Interrupt(TrainerCallback):
@@ -146,16 +146,6 @@ def test_a_run_from_an_older_checkpoint_or_from_scratch_ends_with_the_same_bits(
 def test_a_damaged_log_is_rewritten_from_the_checkpoint(interrupted, tmp_path):
     damage(interrupted.copy(tmp_path / "run") / LOG_NAME, "truncated")
     assert interrupted.finish(tmp_path / "run") == interrupted.whole
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_run_with_a_damaged_key_starts_again_with_a_warning(how, interrupted, tmp_path, caplog):
-    work = interrupted.copy(tmp_path / "run")
-    key = json.loads((work / STATE_NAME).read_text())["key"]
-    damage(work / STATE_NAME, how)
-    RunFolder(tmp_path / "run").begin(key)
-    assert str(work / STATE_NAME) in caplog.text
-    assert {path.name for path in work.iterdir()} == {STATE_NAME, LOCK_NAME}
 
 
 def test_resuming_explicitly_from_a_damaged_checkpoint_is_rejected(interrupted, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.training.gradient_rectification import GradientRectification, opposing_share
+from atwu.training.gradient_changes import GradientRectification, opposing_share
 from tests.training.conftest import make_trainer, weights
 
 
@@ -27,7 +27,7 @@ def test_equals_plain_vectors_over_steps_of_two_micro_batches():
         for index in range(2):
             rectification.collect(retain[index] @ flat)
             ((forget[index] + retain[index]) @ flat).backward(retain_graph=True)
-        rectification.rectify()
+        rectification.change()
         f, r = forget.sum(0), retain.sum(0)
         average = 0.8 * r + 0.2 * average
         if f @ average < 0:
@@ -56,7 +56,7 @@ def test_a_preserve_loss_counts_as_retain_and_a_replacement_loss_as_forget(model
 
     trainer.model.train()
     trainer.compute_loss(trainer.model, batch).backward()
-    trainer.rectification.rectify()
+    trainer.gradient_change.change()
     rectified = torch.cat([weight.grad.flatten() for weight in parameters])
     torch.testing.assert_close(rectified, expected, atol=1e-5, rtol=1e-4)
 

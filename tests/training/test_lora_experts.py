@@ -115,7 +115,7 @@ def test_a_lora_config_with_target_parameters_is_accepted():
 
 
 def test_targets_that_peft_did_not_adapt_are_rejected_by_name(monkeypatch):
-    monkeypatch.setattr("atwu.modeling.adapter_targets._peft_rewrites", lambda model, leaf: False)
+    monkeypatch.setattr("atwu.modeling.adapters._peft_rewrites", lambda model, leaf: False)
     with pytest.raises(ValueError, match=r"peft.*mlp\.down_proj, .*, mlp\.up_proj of Deepseek"):
         attach(small_model("deepseek_v3"), Lora(r=2), seed=0)
 

@@ -18,8 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from atwu import TokenScorer, UnlearnConfig
 from atwu.modeling.adapters import adapters_of
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model, load_tokenizer
+from atwu.modeling.load import load_model, load_tokenizer, model_fingerprint
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
 from atwu.training.saving_trainer import load_base_with_adapter

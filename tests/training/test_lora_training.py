@@ -11,9 +11,8 @@ pytest.importorskip("peft")
 
 from atwu import UnlearnConfig
 from atwu.modeling.adapters import attach, merge_adapters
-from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model
+from atwu.modeling.load import load_model, model_fingerprint
+from atwu.modeling.single_pass import fast_path_support
 from atwu.training.load_to_train import lora_of, with_adapters
 from tests.training.conftest import LORA_SETTINGS, NEEDS
 from tests.training.conftest import make_trainer as plain_trainer

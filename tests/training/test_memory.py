@@ -13,8 +13,7 @@ from transformers import LlamaConfig
 from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.packed_attention import Packing
+from atwu.modeling.batches import Packing, TokenBatch, lay_out
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights
 from atwu.training.memory_estimate import (

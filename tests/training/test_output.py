@@ -76,9 +76,8 @@ def test_a_work_folder_under_construction_is_recognized(tmp_path):
     # Of several processes one makes it while the others check; and a run may be killed there.
     work = tmp_path / "run.incomplete"
     work.mkdir()
-    for name in ("run.lock", ".state.json.123.tmp"):
-        (work / name).touch()
-        RunFolder(tmp_path / "run")
+    RunFolder(tmp_path / "run")
+    (work / "run.lock").touch()
     RunFolder(tmp_path / "run").begin({})
 
 
@@ -87,6 +86,7 @@ def test_an_unfinished_run_is_resumed_or_rejected_by_its_key(tmp_path):
     first.begin({"config": {"beta": 1}})
     first._lock.release(force=True)
     (first.work / "checkpoint-7").mkdir()
+    (first.work / "checkpoint-7/run_key.json").write_text('{"config": {"beta": 1}}')
     again = RunFolder(tmp_path / "run")
     again.begin({"config": {"beta": 1}})
     assert (first.work / "checkpoint-7").exists()

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import torch
 
-from atwu.training.random_state import set_random_state, write_random_state
+from atwu.training.checkpoints import set_random_state, write_random_state
 from tests.training.conftest import make_trainer, weights
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu.modeling.adapters import Lora, attach
-from atwu.training import reference_tables as module
+from atwu.training import precompute as module
 from tests.training.conftest import logged, make_rows, weights
 from tests.training.conftest import make_trainer as plain_trainer
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atwu.methods.objective import micro_batch_loss
-from atwu.training.weight_perturbation import (
+from atwu.training.gradient_changes import (
     gaussian_noise,
     perturbed_weights,
 )

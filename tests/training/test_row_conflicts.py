@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from atwu.data.schema import Example
-from atwu.training.row_conflicts import conflict_warnings
+from atwu.training.row_sets import conflict_warnings
 from tests.training.conftest import make_rows, make_trainer
 
 QA = Example.from_qa

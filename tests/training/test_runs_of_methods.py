@@ -13,8 +13,7 @@ from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.methods.losses.representation import REFUSED
 from atwu.modeling.generate import generate
 from atwu.modeling.load import load_tokenizer
-from atwu.training.own_samples import _SAMPLE, up_to_next_turn
-from atwu.training.training_rows import unlearning_rows
+from atwu.training.training_rows import _SAMPLE, unlearning_rows, up_to_next_turn
 from tests.training.conftest import make_rows, make_trainer, weights
 
 PDU = {

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.training.row_sets import encode_dataset
 from tests.training.conftest import logged, make_rows, make_trainer, weights

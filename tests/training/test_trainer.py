@@ -10,7 +10,7 @@ from atwu import LossInputs, unlearning_loss
 from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import recipe
 from atwu.modeling.device import emulates_bfloat16
-from atwu.modeling.fast_paths import fast_path_support
+from atwu.modeling.single_pass import fast_path_support
 from tests.training.conftest import NEEDS, make_trainer, weights
 
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 import atwu
 from atwu import Example, UnlearnConfig, UnlearnTrainer, load_rows
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from tests.training.conftest import make_rows
 
 QUICK = atwu.EvaluateConfig(max_new_tokens=4)

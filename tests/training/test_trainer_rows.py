@@ -85,7 +85,7 @@ def test_a_system_turn_is_added_to_every_row(model_folder, tmp_path):
         train_dataset=make_rows(4),
         processing_class=tokenizer,
     )
-    for row in (*rows.forget, *rows.retain, *rows.alternates.rows, *finetune.train_dataset.rows):
+    for row in (*rows.forget, *rows.retain, *rows.alternates.rows, *finetune.train_dataset.forget):
         assert tokenizer.decode(row.prompt_ids).startswith(f"{system}\n\nQuestion: Where was")
     plain = make_trainer(model_folder, tmp_path, method="dpo").train_dataset
     assert [row.token_labels[row.answer_start :] for row in rows.forget] == [

@@ -8,8 +8,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model
+from atwu.modeling.load import load_model, model_fingerprint
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows
 

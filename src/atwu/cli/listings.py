@@ -20,7 +20,7 @@ from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, Column
 from atwu.evaluation.metric import Metric
 from atwu.methods.component import ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
-from atwu.methods.method_table import CITATIONS, CODE, METHODS, OURS
+from atwu.methods.method_table import CODE, METHODS, OURS, citations
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import recipe
 from atwu.training.training_options import UPDATE_OPTIONS, UnlearnOptions
@@ -172,7 +172,7 @@ def _method_facts(name: str) -> dict[str, Any]:
         "values": decided.values,
         "values_from": row.values_from or "publication",
         "needs": decided.needs,
-        "source": CITATIONS.get(row.cite, row.cite),
+        "source": citations().get(row.cite, row.cite),
     }
 
 
@@ -287,7 +287,7 @@ def explain_method(console: Console, name: str) -> None:
         if (presets := [preset for each in settings if (preset := find_preset(each, name)) is not None])
     }
     console.print(f"{row.title} ({name})", style="bold")
-    console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
+    console.print(f"{citations().get(row.cite, row.cite)}\n")
     facts = plain_table("", "")
     facts.show_header, facts.columns[0].no_wrap, facts.columns[0].style = False, True, "bold"
     weights = [weighting.formula for weighting in decided.weighting_components]

@@ -20,10 +20,8 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import Layout, TokenBatch, lay_out
-from atwu.modeling.fast_paths import fast_path_support
-from atwu.modeling.layers import decoder_layers, replaced_forward, tap, unwrap
-from atwu.modeling.modes import eval_mode
-from atwu.modeling.single_pass import run_pass
+from atwu.modeling.layers import decoder_layers, eval_mode, replaced_forward, tap, unwrap
+from atwu.modeling.single_pass import fast_path_support, run_pass
 
 
 @torch.no_grad()

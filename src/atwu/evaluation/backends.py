@@ -26,7 +26,6 @@ from atwu.data.render import NEXT_TURN, without_next_turn
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
-from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import (
     ADAPTER_CONFIG,
@@ -36,6 +35,8 @@ from atwu.modeling.load import (
     is_adapter,
     load_config,
     load_tokenizer,
+    model_fingerprint,
+    stored_weights_fingerprint,
 )
 from atwu.modeling.open_model import ModelLoadArgs
 

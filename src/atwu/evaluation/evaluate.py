@@ -33,8 +33,7 @@ from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import check_model_name, check_objects, load_config
+from atwu.modeling.load import check_model_name, check_objects, load_config, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 

@@ -29,9 +29,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.metrics.score_auroc import SampleAuroc, per_sample_auroc
 from atwu.evaluation.teacher_forced import token_batches
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.layers import unwrap
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import eval_mode, unwrap
+from atwu.modeling.load import model_fingerprint
 
 logger = logging.getLogger(__name__)
 

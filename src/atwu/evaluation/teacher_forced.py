@@ -23,7 +23,7 @@ from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import Example
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import eval_mode
 
 
 @dataclass(frozen=True, slots=True)

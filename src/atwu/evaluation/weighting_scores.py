@@ -28,7 +28,7 @@ from atwu.methods.component import FixedWeighting, Weighting, options_of_compone
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 from atwu.methods.component_registry import WEIGHTINGS, load_plugins
 from atwu.methods.method_table import METHODS
-from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.model_based import LearnedScores
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import TokenOutputs
 
@@ -132,7 +132,7 @@ class ScoreContext:
     auxiliary: AuxiliaryLogps | None = None
     """Log-probabilities under SU-LLM's auxiliary models."""
     noun_finder: str = SIMPLE_NOUNS
-    """Noun finder of the weightings that have one (`atwu.methods.weightings.nouns.noun_finder`)."""
+    """Noun finder of the weightings that have one (`atwu.methods.weightings.fixed_weights.noun_finder`)."""
 
     @property
     def inputs(self) -> ScoreInputs:

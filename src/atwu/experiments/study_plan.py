@@ -24,7 +24,7 @@ from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import recipe
-from atwu.training.preset_files import read_preset
+from atwu.training.config import read_preset
 
 DEFAULT_SETTING = "people-small"
 PUBLISHED_VALUES = "published values"

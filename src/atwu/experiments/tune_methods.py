@@ -43,8 +43,8 @@ from atwu.experiments.study_plan import variant_name
 from atwu.methods.component import Range
 from atwu.methods.component_registry import load_plugins
 from atwu.methods.method_table import METHODS
+from atwu.training.config import write_preset
 from atwu.training.load_to_train import ModelSource
-from atwu.training.preset_files import write_preset
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)

@@ -40,7 +40,6 @@ from atwu.exporting import EXPORT_FORMATS
 from atwu.exporting.export_source import Source, read_source
 from atwu.exporting.model_formats import check_format, same_tokens, write_export
 from atwu.modeling.device import pick_device
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.gguf_write import GGUF_TYPES
 from atwu.modeling.load import (
     base_of,
@@ -49,6 +48,7 @@ from atwu.modeling.load import (
     load_config,
     load_model,
     load_tokenizer,
+    model_fingerprint,
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model

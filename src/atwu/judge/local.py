@@ -11,9 +11,8 @@ from atwu.data.render import without_next_turn
 from atwu.data.schema import Example
 from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.modeling.device import pick_device
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
-from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer
+from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, model_fingerprint
 
 _NO_LIMIT = 1 << 20
 """Tokens per row for a model that states no limit."""

@@ -48,9 +48,8 @@ class Range:
     def at(self, share: float) -> float:
         """Map a share in [0, 1] to a number of the range; in integer ranges every integer gets an equal share."""
         low, high = self.low, self.high
-        if (
-            self.integer
-        ):  # half a step beyond both ends, so that rounding gives the first and the last one their whole share
+        if self.integer:
+            # Half a step beyond both ends, so that rounding gives the first and the last one their whole share.
             low, high = low - 0.5, high + 0.5
         if self.log:
             return self.clip(low * (high / low) ** share)
@@ -305,13 +304,13 @@ class Loss(Component):
             return None
         from atwu.modeling.distribution_distance import Comparison
 
-        return Comparison(
-            self.from_distributions,
-            inputs.reference.teacher(rows) if "distributions" in self.original else None,
-            self.compared_ids(batch, inputs),
-            slope=None if type(self).slope is Loss.slope else self.slope,
-            of_logits=self.of_logits,
-        )
+        teacher = slope = None
+        if "distributions" in self.original:
+            teacher = inputs.reference.teacher(rows)
+        if type(self).slope is not Loss.slope:  # only balanced losses read it, and it costs a pass over the vocabulary
+            slope = self.slope
+        ids = self.compared_ids(batch, inputs)
+        return Comparison(self.from_distributions, teacher, ids, slope=slope, of_logits=self.of_logits)
 
 
 class ForgetLoss(Loss):

@@ -30,9 +30,7 @@ from atwu.methods.component import (
     options_of_component,
 )
 from atwu.methods.losses import distillation, divergence, first_token, likelihood, preference, representation
-from atwu.methods.losses.bootstrapping import SequenceBootstrapping, TokenBootstrapping
-from atwu.methods.losses.primal_dual import LimitedNLL, LogitMargin
-from atwu.methods.weightings import learned, model_based, precomputed
+from atwu.methods.weightings import model_based, precomputed
 
 ComponentKind = Literal["weighting", "forget loss"]
 """Kinds of component that may be plain functions."""
@@ -55,7 +53,7 @@ WEIGHTINGS = Registry[type[Weighting]](
         "rare_nouns": precomputed.RareNouns,
         "key_tokens": precomputed.KeyTokenWeights,
         "labels": precomputed.Labels,
-        "scorer": learned.LearnedScores,
+        "scorer": model_based.LearnedScores,
     },
 )
 
@@ -80,14 +78,14 @@ FORGET_LOSSES = Registry[type[ForgetLoss]](
         "redirection": representation.Redirection,
         "ceu": divergence.CrossEntropyUnlearning,
         "max_entropy": divergence.MaxEntropy,
-        "bootstrapping": TokenBootstrapping,
-        "sequence_bootstrapping": SequenceBootstrapping,
+        "bootstrapping": likelihood.TokenBootstrapping,
+        "sequence_bootstrapping": likelihood.SequenceBootstrapping,
         "js_refusal_row": first_token.JSToRefusalRow,
         "flat": preference.FLAT,
         "prompted_teacher": distillation.PromptedTeacher,
         "smoothed_attention": distillation.SmoothedAttention,
         "novice_teacher": distillation.NoviceTeacher,
-        "logit_margin": LogitMargin,
+        "logit_margin": divergence.LogitMargin,
     },
 )
 
@@ -103,7 +101,7 @@ RETAIN_LOSSES = Registry[type[RetainLoss] | None](
         "activation": representation.Activation,
         "js_first": first_token.FirstTokenJS,
         "ap": preference.AnswerPreservation,
-        "limited_nll": LimitedNLL,
+        "limited_nll": likelihood.LimitedNLL,
         "top_logits": distillation.TopLogits,
         "none": None,
     },
@@ -181,6 +179,7 @@ def _add(table: Registry[Any], name: str, component: Any, base: type[Component])
         component = _from_function(kind, component)
     if not (isinstance(component, type) and issubclass(component, base)):
         raise ValueError(f"a {kind} must be a subclass of atwu.{base.__name__}, got {component!r}.")
+    # Flags, YAML keys and search spaces are by name alone, so that a name must mean one type of value.
     known = component_options()
     for option in options_of_component(component):
         other = known.get(option.name)
@@ -246,13 +245,16 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
         values = function(**arguments, **{name: getattr(self, name) for name in numbers})
         shape = getattr(values, "shape", None)
         if shape != context.logps.shape:
-            what = type(values).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
+            what = type(values).__name__
+            if shape is not None:
+                what = f"a tensor of shape {tuple(shape)}"
             raise ValueError(
                 f"{kind} {function.__name__} returned {what}; expected one value per token, a tensor of the shape of logps, "
                 f"{tuple(context.logps.shape)}."
             )
         return values
 
+    # A class is made by hand, since `Component` turns annotations into the fields of a dataclass.
     body = {
         name: number(default, help=f"hyperparameter of {function.__name__}") for name, default in numbers.items()
     } | {

@@ -5,8 +5,10 @@ Components are named as in `component_registry.py`. The values of a method repla
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from atwu._names import Registry
 from atwu.methods.component import Range
@@ -24,7 +26,7 @@ class Method:
     forget_loss: str
     retain_loss: str
     cite: str
-    """Key of `CITATIONS`."""
+    """Key of `citations`."""
     defaults: Values = field(default_factory=dict)
     """Default hyperparameters: the published values for TOFU on the 1B model (RMU: 8B), where they exist."""
     search: Ranges = field(default_factory=dict)
@@ -189,108 +191,11 @@ _SHIPPED = {
 }
 METHODS = Registry[Method]("method", _SHIPPED)
 
-CITATIONS: Mapping[str, str] = {
-    "Jang et al. 2023": (
-        "Joel Jang, Dongkeun Yoon, Sohee Yang, Sungmin Cha, Moontae Lee, Lajanugen Logeswaran, Minjoon Seo: "
-        "Knowledge Unlearning for Mitigating Privacy Risks in Language Models. ACL 2023, arXiv 2210.01504"
-    ),
-    "Liu et al. 2022": (
-        "Bo Liu, Qiang Liu, Peter Stone: Continual Learning and Private Unlearning. CoLLAs 2022, arXiv 2203.12817"
-    ),
-    "Rafailov et al. 2023": (
-        "Rafael Rafailov, Archit Sharma, Eric Mitchell, Christopher D. Manning, Stefano Ermon, Chelsea Finn: "
-        "Direct Preference Optimization: Your Language Model is Secretly a Reward Model. NeurIPS 2023"
-    ),
-    "Zhang et al. 2024": (
-        "Ruiqi Zhang, Licong Lin, Yu Bai, Song Mei: "
-        "Negative Preference Optimization: From Catastrophic Collapse to Effective Unlearning. arXiv 2404.05868"
-    ),
-    "Fan et al. 2024": (
-        "Chongyu Fan, Jiancheng Liu, Licong Lin, Jinghan Jia, Ruiqi Zhang, Song Mei, Sijia Liu: Simplicity Prevails: "
-        "Rethinking Negative Preference Optimization for LLM Unlearning. NeurIPS 2025, arXiv 2410.07163"
-    ),
-    "Singh et al. 2025": (
-        "Naman Deep Singh, Maximilian Müller, Francesco Croce, Matthias Hein: Unlearning That Lasts: "
-        "Utility-Preserving, Robust, and Almost Irreversible Forgetting in LLMs. arXiv 2509.02820"
-    ),
-    "Li et al. 2024": (
-        "Nathaniel Li, Alexander Pan, Anjali Gopal, Summer Yue, Daniel Berrios, and others: "
-        "The WMDP Benchmark: Measuring and Reducing Malicious Use With Unlearning. ICML 2024, arXiv 2403.03218"
-    ),
-    "Dong et al. 2025": (
-        "Yijiang River Dong, Hongzhou Lin, Mikhail Belkin, Ramon Huerta, Ivan Vulić: UNDIAL: Self-Distillation with "
-        "Adjusted Logits for Robust Unlearning in Large Language Models. NAACL 2025, arXiv 2402.10052"
-    ),
-    "Wang et al. 2025": (
-        "Qizhou Wang, Jin Peng Zhou, Zhanke Zhou, Saebyeol Shin, Bo Han, Kilian Q. Weinberger: "
-        "Rethinking LLM Unlearning Objectives: A Gradient Perspective and Go Beyond. ICLR 2025, arXiv 2502.19301"
-    ),
-    "Yang et al. 2025": (
-        "Puning Yang, Qizhou Wang, Zhuo Huang, Tongliang Liu, Chengqi Zhang, Bo Han: "
-        "Exploring Criteria of Loss Reweighting to Enhance LLM Unlearning. ICML 2025, arXiv 2505.11953"
-    ),
-    "Koh et al. 2026": (
-        "Seunghee Koh, Sunghyun Baek, Youngdong Kim, Junmo Kim: "
-        "Forget What Matters, Keep the Rest: Selective Unlearning of Informative Tokens. ACL 2026, arXiv 2604.17785"
-    ),
-    "Wang et al. 2025b": (
-        "Lingzhi Wang, Xingshan Zeng, Jinsong Guo, Kam-Fai Wong, Georg Gottlob: Selective Forgetting: Advancing Machine "
-        "Unlearning Techniques and Evaluation in Language Models. AAAI 2025, arXiv 2402.05813"
-    ),
-    "Wan et al. 2025": (
-        "Yixin Wan, Anil Ramakrishna, Kai-Wei Chang, Volkan Cevher, Rahul Gupta: Not Every Token Needs Forgetting: "
-        "Selective Unlearning Balancing Forgetting and Utility in Large Language Models. Findings of EMNLP 2025, "
-        "arXiv 2506.00876"
-    ),
-    "Yang 2025": "Bo Yang: CE-U: Cross Entropy Unlearning. arXiv 2503.01224",
-    "Yuan et al. 2024": (
-        "Xiaojian Yuan, Tianyu Pang, Chao Du, Kejiang Chen, Weiming Zhang, Min Lin: "
-        "A Closer Look at Machine Unlearning for Large Language Models. ICLR 2025, arXiv 2410.08109"
-    ),
-    "Li et al. 2025": (
-        "Kemou Li, Qizhou Wang, Yue Wang, Fengpeng Li, Jun Liu, Bo Han, Jiantao Zhou: "
-        "LLM Unlearning with LLM Beliefs. ICLR 2026, arXiv 2510.19422"
-    ),
-    "Wang et al. 2025c": (
-        "Yaxuan Wang, Jiaheng Wei, Chris Yuhao Liu, Jinlong Pang, Quan Liu, Ankit Parag Shah, Yujia Bao, Yang Liu, "
-        "Wei Wei: LLM Unlearning via Loss Adjustment with Only Forget Data. ICLR 2025, arXiv 2410.11143"
-    ),
-    "Entesari et al. 2025": (
-        "Taha Entesari, Arman Hatami, Rinat Khaziev, Anil Ramakrishna, Mahyar Fazlyab: "
-        "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models. arXiv 2506.05314"
-    ),
-    "Mekala et al. 2024": (
-        "Anmol Mekala, Vineeth Dorna, Shreya Dubey, Abhishek Lalwani, David Koleczek, Mukund Rungta, Sadid Hasan, Elita Lobo: "
-        "Alternate Preference Optimization for Unlearning Factual Knowledge in Large Language Models. COLING 2025, "
-        "arXiv 2409.13474"
-    ),
-    "Xu et al. 2025": (
-        "Haoming Xu, Ningyuan Zhao, Liming Yang, Sendong Zhao, Shumin Deng, Mengru Wang, Bryan Hooi, Nay Oo, Huajun Chen, "
-        "Ningyu Zhang: ReLearn: Unlearning via Learning for Large Language Models. ACL 2025, arXiv 2502.11190"
-    ),
-    "Shen et al. 2025": (
-        "William F. Shen, Xinchi Qiu, Meghdad Kurmanji, Alex Iacob, Lorenzo Sani, Yihong Chen, Nicola Cancedda, "
-        "Nicholas D. Lane: LLM Unlearning via Neural Activation Redirection. NeurIPS 2025, arXiv 2502.07218"
-    ),
-    "Zhong et al. 2026": (
-        "Yisheng Zhong, Zhengbang Yang, Zhuangdi Zhu: DUET: Distilled LLM Unlearning from an Efficiently Contextualized "
-        "Teacher. ICLR 2026, arXiv 2601.21283"
-    ),
-    "Zare Zade et al. 2026": (
-        "Saleh Zare Zade, Xiangyu Zhou, Sijia Liu, Dongxiao Zhu: Attention Smoothing Is All You Need For Unlearning. "
-        "ICLR 2026, arXiv 2603.01285"
-    ),
-    "Gandikota et al. 2024": (
-        "Rohit Gandikota, Sheridan Feucht, Samuel Marks, David Bau: Erasing Conceptual Knowledge from Language Models. "
-        "arXiv 2410.02760"
-    ),
-    "Peleg et al. 2026": (
-        "Amit Peleg, Naman Deep Singh, Naama Pearl, Bibhabasu Mohapatra, Matthias Hein: Forget Narrowly, Retain Broadly: "
-        "Unlearning as an Asymmetric Generalization Problem. arXiv 2607.09236, 2026"
-    ),
-    "ATWU paper": (
-        "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
-        "Token-Level Importance. arXiv 2606.06320, 2026"
-    ),
-}
-"""Authors, title, venue and arXiv number, where known."""
+
+@functools.cache
+def citations() -> Mapping[str, str]:
+    """Return authors, title, venue and arXiv number by the key of a method's `cite`."""
+    from atwu._file_reading import read_yaml  # only listings need it
+
+    entries: dict[str, str] = read_yaml(Path(__file__).with_name("citations.yaml"))
+    return entries

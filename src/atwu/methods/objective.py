@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.component import PreserveLoss, RetainLoss
 from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
-from atwu.methods.losses.reduction import reduced, sequence_mean, token_mean
+from atwu.methods.losses.reduction import reduce_loss, sequence_mean, token_mean
 from atwu.methods.recipe import Recipe, recipe
-from atwu.methods.weightings.combine import combined
-from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.model_based import LearnedScores, combine_weights
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
@@ -110,7 +109,7 @@ def micro_batch_loss(
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), inputs)
     weights, factor = _weights(recipe, out, rows["forget"], scorer, inputs)
-    forget_term = reduced(
+    forget_term = reduce_loss(
         forget_loss.values(terms, weights),
         weights,
         forget_loss.averaged(out.mask),
@@ -164,14 +163,15 @@ def _forward(
         comparisons["forget"] = recipe.preserve_component.comparison("forget", rows["forget"], inputs)
     if recipe.retain_component is not None:
         comparisons["retain"] = recipe.retain_component.comparison("retain", rows["retain"], inputs)
-    layer = None
+    layer = temperature = None
     if recipe.layered:
         layer = recipe.layer(len(decoder_layers(unwrap(model))))
+    if inputs.token_weights is None:  # given weights replace those of a weighting, so nobody would read its entropy
+        temperature = recipe.entropy_temperature
     outputs = forward_tokens(
         model,
         list(rows.values()),
-        # Given weights replace those of a weighting, so its entropy would be computed for nothing.
-        entropy_temperature=recipe.entropy_temperature if inputs.token_weights is None else None,
+        entropy_temperature=temperature,
         comparisons=[comparisons.get(name) for name in rows],
         layer=layer,
         stop=not recipe.reads_head,
@@ -193,7 +193,7 @@ def _retain_term(
         per_row = values.detach()
     else:
         per_row = (values.detach() * retain.mask).sum(1)
-    term = reduced(
+    term = reduce_loss(
         values, retain.mask, retain.mask, loss.reduction, tokens=counts.retain_tokens, rows=counts.retain_rows
     )
     return term, per_row
@@ -240,10 +240,6 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     loss, reference = recipe.forget_component, inputs.reference
     ref_logps = preferred = None
     if "logps" in loss.original:
-        if "forget" not in reference.logps:
-            raise ValueError(
-                f"method {recipe.name!r} needs log-probabilities of the original model on the forget rows."
-            )
         ref_logps = out.to_grid(reference.logps["forget"].to(out.logps))
     if alternate is not None and "alternate" in reference.logps:
         ratio = alternate.logps - alternate.to_grid(reference.logps["alternate"].to(alternate.logps))
@@ -293,8 +289,10 @@ def _weights(
         return weights[0], None
     # A scorer step computes new scores for the same tokens and multiplies them by the weights of the other weighting.
     learned = [isinstance(weighting, LearnedScores) for weighting in recipe.weighting_components]
-    factor = weights[1 - learned.index(True)] if any(learned) else None
-    return combined(weights[0], weights[1], out.mask, how=recipe.combination), factor
+    factor = None
+    if any(learned):
+        factor = weights[1 - learned.index(True)]
+    return combine_weights(weights[0], weights[1], out.mask, how=recipe.combination), factor
 
 
 def unlearning_loss(
@@ -337,12 +335,16 @@ def unlearning_loss(
     if inputs.token_weights is not None and decided.all_positions.get("forget"):
         longer = nn.functional.pad(inputs.token_weights, (0, 1), value=1.0)
         inputs = dataclasses.replace(inputs, token_weights=longer)
-    specs = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
+    layers = 0
+    if decided.layered:
+        layers = len(decoder_layers(unwrap(model)))
+    specs = decided.reference_specs(layers)
     if specs:
         if reference is None:
             raise ValueError(f"method {decided.name!r} needs the original model; pass it as reference.")
         prompted = {
-            name: _behind(rows, "prompted" if name == "forget" else name, batches["forget"])
+            # The forget rows of the batch are those without a prompt, so those behind one have another name there.
+            name: _behind(rows, {"forget": "prompted"}.get(name, name), batches["forget"])
             for name in decided.forget_component.teacher_prompts()
         }
         outputs = reference_of_batch(reference, batches | prompted, specs, layout=layout)

@@ -34,10 +34,10 @@ from atwu.methods.component_registry import (
 )
 from atwu.methods.losses.first_token import ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
-from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.model_based import LearnedScores
 
 if TYPE_CHECKING:
-    from atwu.methods.weightings.combine import Combination
+    from atwu.methods.weightings.model_based import Combination
     from atwu.modeling.reference import ReferenceSpec
 
 CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
@@ -113,13 +113,15 @@ class Recipe:
         return {name: value for name, value in values.items() if value is not None}
 
     def _value(self, name: str) -> Any:
+        # Components that share an option have the same value of it.
         return next(getattr(component, name) for component in self.components if hasattr(component, name))
 
     def as_plain(self) -> dict[str, Any]:
         """Return the recipe as JSON-compatible data for `run.json`."""
-        names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
+        names = ["name", "weighting", "forget_loss", "retain_loss", "values", "settings"]
+        # Most methods have neither, and the record of a run names what it has.
+        names += [name for name in ("preserve", "replacement") if getattr(self, name) != "none"]
         plain = {name: getattr(self, name) for name in names}
-        plain |= {name: value for name in ("preserve", "replacement") if (value := getattr(self, name)) != "none"}
         return plain | {"given": sorted(self.user_options)}
 
     def forget_only(self) -> Recipe:
@@ -215,9 +217,8 @@ class Recipe:
     @property
     def entropy_temperature(self) -> float | None:
         """Temperature of the entropy that a weighting uses, or None."""
-        return next(
-            (t for weighting in self.weighting_components if (t := weighting.entropy_temperature) is not None), None
-        )
+        temperatures = (weighting.entropy_temperature for weighting in self.weighting_components)
+        return next((temperature for temperature in temperatures if temperature is not None), None)
 
     @property
     def reads_head(self) -> bool:
@@ -240,7 +241,7 @@ class Recipe:
     @property
     def layered(self) -> bool:
         """Whether a component uses the output of a decoder layer."""
-        return self.layer(1 << 30) is not None
+        return self.layer(1 << 30) is not None  # of so many layers, none that is asked for is missing
 
     def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
         """Return which quantities of the original model the losses need in every step, by set of rows."""
@@ -296,7 +297,7 @@ def recipe(
     names, _ = split_weighting(chosen[0])
     if len(names) > 2 or not all(names):
         raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
-    preserve, replacement = preserve or "none", replacement or "none"
+    preserve, replacement = preserve or "none", replacement or "none"  # no method of the table has one by itself
     weighting_classes = [WEIGHTINGS.find(name) for name in names]
     forget_class = FORGET_LOSSES.find(chosen[1])
     retain_class = RETAIN_LOSSES.find(chosen[2])
@@ -317,7 +318,9 @@ def recipe(
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = method
     if changed:
-        shown = chosen[:2] if chosen[2] == "nll" else chosen  # nll is what most methods have
+        shown: tuple[str, ...] = chosen
+        if chosen[2] == "nll":  # most methods have it
+            shown = chosen[:2]
         name = " x ".join(shown)
     if preserve_class is not None:
         name += f" + preserve {preserve}"
@@ -329,11 +332,11 @@ def recipe(
         factors=_make(TermWeights, values),
         weighting_components=tuple(_make(weighting_class, values) for weighting_class in weighting_classes),
         forget_component=_make(forget_class, values),
-        retain_component=None if retain_class is None else _make(retain_class, values),
+        retain_component=_make_optional(retain_class, values),
         preserve=preserve,
-        preserve_component=None if preserve_class is None else _make(preserve_class, values),
+        preserve_component=_make_optional(preserve_class, values),
         replacement=replacement,
-        replacement_component=None if replacement_class is None else _make(replacement_class, values),
+        replacement_component=_make_optional(replacement_class, values),
         user_options=frozenset(chosen_options) & frozenset(taken),
     )
     _check_combination(decided)
@@ -370,6 +373,8 @@ def _taken(
 
 
 def _check_given(chosen_options: Mapping[str, Any], taken: Mapping[str, list[ComponentOption]], who: str) -> None:
+    # A hyperparameter that nothing reads is an error, since it would change the meaning of the run; a setting is ignored, so
+    # that one command can list those of several methods.
     known = component_options()
     for name, value in chosen_options.items():
         if name in taken:
@@ -387,6 +392,13 @@ def _check_given(chosen_options: Mapping[str, Any], taken: Mapping[str, list[Com
 def _make(component: type[P], values: Mapping[str, Any]) -> P:
     own = options_of_component(component)
     return component(**{option.name: option.value(values.get(option.name, option.default)) for option in own})
+
+
+def _make_optional(component: type[P] | None, values: Mapping[str, Any]) -> P | None:
+    """Make a component that a method may do without: `none` in the tables is None."""
+    if component is None:
+        return None
+    return _make(component, values)
 
 
 def _check_combination(decided: Recipe) -> None:

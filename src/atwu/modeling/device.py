@@ -21,7 +21,9 @@ def pick_device(name: str | None = None) -> torch.device:
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        if torch.backends.mps.is_available():
+            return torch.device("mps")
+        return torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:

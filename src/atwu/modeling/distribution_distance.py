@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from atwu.modeling.head import OutputHead, accumulate_dtype, blocks, widened
+from atwu.modeling.head import OutputHead, accumulate_dtype, blocks, widen
 
 DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 24}
 """Logits per block by device type (2 MiB and 64 MiB in float32); a distance allocates about ten such tensors. On a CPU, four
@@ -45,14 +45,18 @@ class Teacher:
     def part(self, tokens: slice, device: torch.device, dtype: torch.dtype) -> Teacher:
         """Return the teacher of some tokens, with the matrix product computed in `dtype`."""
         states = self.states[tokens].to(device)
-        return Teacher(states if self.head is None else self.head.product(states, dtype), self.head, multiplied=True)
+        if self.head is not None:
+            states = self.head.product(states, dtype)
+        return Teacher(states, self.head, multiplied=True)
 
     def logits(self, span: slice, dtype: torch.dtype) -> Tensor:
         """Return the logits of the tokens in `span`, (tokens, vocabulary); a matrix product is in `dtype`."""
         states = self.states[span]
         if self.head is None:
-            return widened(states)
-        return self.head.finish(states if self.multiplied else self.head.product(states, dtype))
+            return widen(states)
+        if not self.multiplied:
+            states = self.head.product(states, dtype)
+        return self.head.finish(states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,11 @@ class Comparison:
                 reference = self.teacher.logits(span, dtype)
                 if not self.of_logits:
                     reference = reference.log_softmax(dim=-1)
-        own = logits if self.of_logits else logps
-        ids = None if self.ids is None else self.ids[span]
+        own, ids = logps, None
+        if self.of_logits:
+            own = logits
+        if self.ids is not None:
+            ids = self.ids[span]
         distance = self.distance(own, reference, ids)
         slope = torch.zeros_like(distance)
         if self.slope is not None:
@@ -117,7 +124,7 @@ class Comparisons:
 
     def of(self, logits: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
         """Compute the result of `compare` for the tokens in `span` from their logits."""
-        logits = widened(logits)
+        logits = widen(logits)
         logps = logits.log_softmax(dim=-1)
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
@@ -222,7 +229,7 @@ class _Compare(torch.autograd.Function):
             for span in blocks(product.shape[0], ctx.block):
                 # Logits are computed again instead of kept: (tokens x vocabulary) would be the largest tensor of a step.
                 with torch.enable_grad():
-                    own = widened(product[span]).detach().requires_grad_()
+                    own = widen(product[span]).detach().requires_grad_()
                     values = part.of(head.finish(own), span, ctx.dtype)
                     (d_own,) = torch.autograd.grad(values, own, grad[tokens][span].to(values.dtype))
                 if d_bias is not None:

@@ -1,7 +1,7 @@
 """One forward pass over any number of batches that applies the output layer to counted tokens only.
 
 All losses and metrics get their log-probabilities here. The pass packs rows and computes log-probabilities directly from
-hidden states; fast paths that would change the outputs of a model (see `fast_paths.py`) are not used.
+hidden states; fast paths that would change the outputs of a model (see `single_pass.py`) are not used.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Comparison
-from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.layers import unwrap
-from atwu.modeling.single_pass import ForwardSpec, run_pass
+from atwu.modeling.single_pass import ForwardSpec, can_stop_at, fast_path_support, run_pass
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
@@ -61,8 +60,9 @@ class TokenOutputs:
         Args:
             position: `own` for the state at the token, `pred` for the state that predicts it.
         """
-        places = self.own if position == "own" else self.predicting
-        return self.states[places]
+        if position == "own":
+            return self.states[self.own]
+        return self.states[self.predicting]
 
     def to_grid(self, values: Tensor) -> Tensor:
         """Arrange one value per counted token in shape (batch, length - 1), 0 elsewhere."""
@@ -146,7 +146,9 @@ def position_limit(model: nn.Module) -> int | None:
         return None
     for name, table in model.named_modules():
         if isinstance(table, nn.Embedding) and _POSITIONS.search(name):
-            return limit if table.padding_idx is None else limit - table.padding_idx - 1  # RoBERTa begins behind it
+            if table.padding_idx is not None:  # RoBERTa counts positions from the one behind that of padding
+                return limit - table.padding_idx - 1
+            return limit
     if any(_POSITIONS.search(name) for name, _ in model.named_buffers()):
         return limit
     return None

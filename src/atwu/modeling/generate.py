@@ -34,12 +34,10 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.fast_paths import can_pack, fast_path_support
+from atwu.modeling.batches import Packing, TokenBatch, lay_out, no_mask
 from atwu.modeling.forward import position_limit
-from atwu.modeling.layers import unwrap
-from atwu.modeling.modes import eval_mode
-from atwu.modeling.packed_attention import Packing, no_mask
+from atwu.modeling.layers import eval_mode, unwrap
+from atwu.modeling.single_pass import can_pack, fast_path_support
 
 _ROOM = 32
 """Tokens for which the cache has room whenever it is copied."""
@@ -78,6 +76,7 @@ def begin_batch(
         longest: most tokens that are generated.
     """
     inner = _inside(model)
+    # peft itself puts a learned prompt before the rows, which a cache made here would lack.
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     width = max(map(len, prompts))
     ids = torch.full((len(prompts), width), padding_token({prompt[-1] for prompt in prompts}), dtype=torch.long)
@@ -180,6 +179,7 @@ class _RoomyLayer(DynamicLayer):
     def _with(self, place: int, old: Any, new: Tensor, length: int) -> Tensor:
         """Return the old tokens and the new ones, as the beginning of a tensor with room for more."""
         room, total = self._room[place], length + new.shape[-2]
+        # The room is no longer that of these tokens if rows were taken out or batches joined since, and it may be full.
         if room is None or room.data_ptr() != old.data_ptr() or len(room) != len(new) or room.shape[-2] < total:
             room = self._room[place] = new.new_empty((*new.shape[:-2], total + _ROOM, new.shape[-1]))
             if length:
@@ -270,10 +270,13 @@ def generate(
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the end tokens of the tokenizer, of the model, and of the chat template; they often differ."""
     ends: set[int] = set()
-    own = model.generation_config.eos_token_id if model.generation_config is not None else None
+    own = None
+    if model.generation_config is not None:
+        own = model.generation_config.eos_token_id
     for value in (tokenizer.eos_token_id, own, template_terminal(tokenizer)):
         if value is not None:
             ends.update(value if isinstance(value, list | tuple) else [value])
+    # Older checkpoints say -1 for no end token.
     return frozenset(int(token) for token in ends if token >= 0)
 
 
@@ -281,6 +284,7 @@ def set_end_ids(model: PreTrainedModel, tokenizer: Any) -> None:
     """Let `generate` of transformers, also of the saved model, stop at every end token."""
     ends = sorted(end_ids(model, tokenizer))
     if model.generation_config is not None and ends:
+        # A list of one would be a change of every model with one end token.
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 
@@ -309,8 +313,10 @@ def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     `generate` fills unset fields of its config from `model.generation_config`; with a bare one, no penalty, forced token or
     sampling value of the checkpoint has an effect, and there are no warnings about them.
     """
-    inner: Any = getattr(model, "get_base_model", None)  # exists on PEFT wrappers
-    owners: list[Any] = [model] if inner is None else [model, inner()]
+    owners: list[Any] = [model]
+    base: Any = getattr(model, "get_base_model", None)  # exists on PEFT wrappers
+    if base is not None:
+        owners.append(base())
     configs = [owner.generation_config for owner in owners]
     try:
         for owner in owners:
@@ -368,8 +374,11 @@ class _Decoder:
         """Continue a batch until half of its rows have finished, take these out, and return them."""
         width, device = batch.ids.shape[1], batch.ids.device
         limits = torch.tensor([self.caps[row] - len(self.generated[row]) for row in batch.rows], device=device)
+        # `generate` of transformers knows one cap for all rows; each row's own ends it here.
         leave = _Leaving(width, torch.tensor(sorted(self.ends), device=device), limits)
-        processors: list[Any] = [] if len(self.factors) == 1 else [_Combination(self.factors)]
+        processors: list[Any] = []
+        if len(self.factors) > 1:  # before the noise, which is added to what is combined
+            processors.append(_Combination(self.factors))
         if self.seeds is not None:
             begun = [len(self.generated[row]) for row in batch.rows]
             processors.append(_GumbelNoise([self.seeds[row] for row in batch.rows], begun, self.temperature, leave))
@@ -394,7 +403,9 @@ class _Decoder:
         ids = output.sequences
         for row, tokens in zip(batch.rows, ids[:, width:].tolist(), strict=True):
             self.generated[row] += tokens
-        ended = leave.ended(ids) if batch.cache is not None else torch.ones(len(ids), dtype=torch.bool)
+        ended = torch.ones(len(ids), dtype=torch.bool)  # without a cache, a batch runs to its end
+        if batch.cache is not None:
+            ended = leave.ended(ids)
         finished = [row for row, end in zip(batch.rows, ended.tolist(), strict=True) if end]
         left = (~ended).nonzero().squeeze(1)
         batch.rows = [batch.rows[place] for place in left.tolist()]

@@ -22,7 +22,7 @@ from torch import Tensor
 from atwu._files import synced
 from atwu._progress import progress_bar
 from atwu.data.encode import template_terminal
-from atwu.modeling.gguf_read import gguf_tokenizer
+from atwu.modeling.named_models import gguf_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def write_gguf(
     from gguf.quants import dequantize, quant_shape_to_byte_shape, quantize
 
     check_gguf(model.config)
-    writer = _begun(model.config, tokenizer, path, name=name)
+    writer = _begin_file(model.config, tokenizer, path, name=name)
     writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stored = list(_weights(model, gguf.GGMLQuantizationType[kind]))
@@ -111,13 +111,13 @@ def write_gguf(
         plain = tensor.weight.detach().to("cpu", torch.float32).numpy()
         with np.errstate(over="ignore"):  # checked below
             # llama.cpp interleaves the rotary halves of each head of queries and keys.
-            written = quantize(_rearranged(plain, tensor.heads, (2, -1)), tensor.kind)
+            written = quantize(_rearrange(plain, tensor.heads, (2, -1)), tensor.kind)
         back = dequantize(written, tensor.kind)
         if not bool((abs(back) < float("inf")).all()):
             raise ValueError(f"{tensor.own} has values that {kind} cannot represent; use BF16 or F32.")
         writer.write_tensor_data(written)
         digests[tensor.name] = _digest(written)
-        yield tensor.own, torch.from_numpy(_rearranged(back, tensor.heads, (-1, 2)).copy())
+        yield tensor.own, torch.from_numpy(_rearrange(back, tensor.heads, (-1, 2)).copy())
     writer.close()
     synced(path)
     stored_digests = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
@@ -129,7 +129,7 @@ def read_back_tokenizer(tokenizer: Any, config: Any) -> Any:
     """Return the tokenizer as transformers reads it from a GGUF file, by way of a temporary file without weights."""
     with tempfile.TemporaryDirectory(prefix="atwu-") as folder:
         path = Path(folder) / "vocabulary.gguf"
-        writer = _begun(config, tokenizer, path, name="vocabulary")
+        writer = _begin_file(config, tokenizer, path, name="vocabulary")
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -137,7 +137,7 @@ def read_back_tokenizer(tokenizer: Any, config: Any) -> Any:
         return gguf_tokenizer(path, size=config.vocab_size)
 
 
-def _begun(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
+def _begin_file(config: Any, tokenizer: Any, path: Path, *, name: str) -> GGUFWriter:
     """Return a writer with shape and vocabulary entries."""
     import gguf
 
@@ -184,10 +184,16 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: Any, size: int) -> None:
         types[index] = int(TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     special = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk", "pad")}
-    if (end := template_terminal(tokenizer)) != tokenizer.eos_token_id:
+    end = template_terminal(tokenizer)
+    if end != tokenizer.eos_token_id:
         special["eot"] = end  # end of turn, at which llama.cpp stops, too
-    writer.add_tokenizer_model("llama" if pieces else "gpt2")
-    writer.add_tokenizer_pre("default" if pieces else word_splitting(rules))
+    # Names of llama.cpp: SentencePiece as in Llama 2, and byte-level BPE as in GPT-2, with the way in which it cuts words.
+    if pieces:
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(word_splitting(rules))
     writer.add_token_list(tokens)
     if pieces:  # llama.cpp orders merges by scores
         rank = {merge.replace(" ", ""): place for place, merge in reversed(list(enumerate(merges)))}
@@ -201,7 +207,9 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: Any, size: int) -> None:
     writer.add_add_bos_token(start[:1] == [tokenizer.bos_token_id])
     writer.add_add_space_prefix(pieces and _space_prefix(rules))
     template = tokenizer.chat_template
-    if template := template if isinstance(template, str) else (template or {}).get("default"):
+    if isinstance(template, dict):  # several by name
+        template = template.get("default")
+    if template:
         writer.add_chat_template(template)
 
 
@@ -255,7 +263,9 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
         name = names.get_name(own, try_suffixes=(".weight",))
         if name is None:
             raise ValueError(f"GGUF has no name for the Llama weight {own}; {ELSEWHERE}.")
-        stored = types.Q8_0 if id(weight) in ends and kind.name not in _FINE else kind
+        stored = kind
+        if id(weight) in ends and kind.name not in _FINE:
+            stored = types.Q8_0
         if weight.ndim == 1:
             stored = types.F32
         elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
@@ -263,7 +273,7 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
         yield _Stored(name, own, weight, stored, next((count for key, count in heads.items() if key in name), None))
 
 
-def _rearranged(rows: NDArray[np.float32], heads: int | None, parts: tuple[int, int]) -> NDArray[np.float32]:
+def _rearrange(rows: NDArray[np.float32], heads: int | None, parts: tuple[int, int]) -> NDArray[np.float32]:
     """Transpose the two parts of the rows of each head."""
     if heads is None:
         return rows

@@ -26,7 +26,7 @@ def accumulate_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32
 
 
-def widened(logits: Tensor) -> Tensor:
+def widen(logits: Tensor) -> Tensor:
     """Return logits in the dtype of sums and exponentials."""
     return logits.to(accumulate_dtype(logits.dtype))
 
@@ -52,7 +52,7 @@ class OutputHead:
 
     def finish(self, product: Tensor) -> Tensor:
         """Turn `W h` into logits, in float32 or wider."""
-        logits = widened(product)
+        logits = widen(product)
         if self.bias is not None:
             logits = logits + self.bias
         if self.scale != 1.0:

@@ -1,10 +1,14 @@
-"""Parts of a model: the model within its wrappers, its decoder layers, the output of one, those that are trained."""
+"""Parts of a model, and contexts that change its mode, its weights or a part of it and restore them.
+
+Parts are the model within its wrappers, its decoder layers, the output of one, and those that are trained.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -43,16 +47,23 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def block_list(model: nn.Module) -> nn.ModuleList | None:
     """Return the list of decoder layers: `layers` of the decoder, otherwise the only list with `num_hidden_layers` entries."""
     getter = getattr(model, "get_decoder", None)
-    decoder = getter() if getter is not None else None
+    decoder = None
+    if getter is not None:
+        decoder = getter()
     layers = getattr(decoder, "layers", None)
     if isinstance(layers, nn.ModuleList) and len(layers):
         return layers
     config: Any = getattr(model, "config", None)
-    depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
+    if config is None:
+        return None
+    depth = getattr(config.get_text_config(), "num_hidden_layers", None)
     for part in (decoder, model):
-        if part is not None and (fitting := [blocks for blocks in text_lists(part).values() if len(blocks) == depth]):
-            if len(fitting) == 1:
-                return fitting[0]
+        if part is None:
+            continue
+        fitting = [blocks for blocks in text_lists(part).values() if len(blocks) == depth]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:  # a model with several stacks of this depth does not say which one decodes
             return None
     return None
 
@@ -129,6 +140,9 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         parameter.requires_grad_(id(parameter) in trainable)
 
 
+# Contexts that change a model and restore it
+
+
 @contextlib.contextmanager
 def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iterator[None]:
     """Append the output of decoder layer `layer` (from 0), flattened to (slots, hidden), to a list in forward passes.
@@ -185,3 +199,73 @@ def replaced_forward(layer: nn.Module, forward: Any) -> Iterator[None]:
             del layer.forward
         else:
             layer.forward = before
+
+
+@contextlib.contextmanager
+def restored_modes(model: nn.Module) -> Iterator[None]:
+    """Restore the train/eval mode of every module on exit, also after an error."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    with restored_modes(model):
+        model.eval()
+        yield
+
+
+@contextlib.contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Restore the model exactly on leaving, also after an error.
+
+    Restores parameters, buffers, requires_grad flags, gradients and train/eval modes. Inside, weights may only be
+    changed in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
+    """
+    kept = [
+        (tensor, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)
+        for tensor in chain(model.parameters(), model.buffers())
+    ]
+    for tensor, *_ in kept:
+        tensor.grad = None
+    try:
+        with restored_modes(model):
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor, copy, requires_grad, grad in kept:
+                tensor.copy_(copy)
+                tensor.requires_grad_(requires_grad)
+                tensor.grad = grad
+
+
+@contextlib.contextmanager
+def bfloat16_weights(model: nn.Module, enabled: bool = True) -> Iterator[None]:
+    """Round float32 weights to bfloat16 within a context, as if they were loaded in bfloat16; buffers stay as they are."""
+    kept = [
+        (parameter, parameter.data) for parameter in model.parameters() if enabled and parameter.dtype == torch.float32
+    ]
+    try:
+        for parameter, weights in kept:
+            parameter.data = weights.to(torch.bfloat16)
+        yield
+    finally:
+        for parameter, weights in kept:
+            parameter.data = weights
+
+
+@contextlib.contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Remove the trainer's mixed-precision wrapper within a context, so that the model computes as saved."""
+    from accelerate.utils import extract_model_from_parallel
+
+    wrapped = {name: value for name, value in vars(model).items() if name in ("forward", "_original_forward")}
+    extract_model_from_parallel(model, keep_fp32_wrapper=False)
+    try:
+        yield
+    finally:
+        vars(model).update(wrapped)

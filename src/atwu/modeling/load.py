@@ -1,4 +1,4 @@
-"""Load models and tokenizers: safetensors only, remote code only on request.
+"""Load models and tokenizers: safetensors only, remote code only on request; and fingerprints that identify weights.
 
 Damaged files are rejected before a library reads them (`model_files.py`), and damaged models once they are loaded
 (`model_checks.py`). A name is a folder, a Hub name, a short name or a GGUF file (`named_models.py`). A folder with a LoRA
@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from atwu._cache import tensor_digest
 from atwu._extras import require
 from atwu._file_reading import read_object
+from atwu._files import file_digest
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.errors import ModelFileError, UsageError
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
-from atwu.modeling.chat_template import set_chat_template
 from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.layers import unwrap
 from atwu.modeling.model_checks import (
@@ -46,7 +48,7 @@ from atwu.modeling.quantization import (
     quantization_config,
     quiet_bitsandbytes,
 )
-from atwu.modeling.tokenizer_file import follow_file
+from atwu.modeling.tokenizer_file import follow_file, set_chat_template
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -82,7 +84,9 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
     if base is not None:
         raise UsageError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
     if revision is not None and (name == SHORT_NAME or _is_path(name)):
-        what = "on this machine; leave out revision" if _is_path(name) else f"a short name; use {SMOLLM2}"
+        what = f"a short name; use {SMOLLM2}"
+        if _is_path(name):
+            what = "on this machine; leave out revision"
         raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
     name = model_source(name)
     path = Path(name)
@@ -95,7 +99,9 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         hint = did_you_mean(path.name, siblings, shown=lambda close: str(path.parent / close))
         raise FileNotFoundError(f"model {name!r} not found: there is no such folder.{hint}")
     if not (path / CONFIG).is_file():
-        unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
+        unfinished = ""
+        if name.endswith(".incomplete"):
+            unfinished = " It is the work folder of an unfinished run."
         raise FileNotFoundError(f"{name} contains no model: {CONFIG} is missing.{unfinished}")
     check_files(path)
     if weights and not list(path.glob("*.safetensors")):
@@ -110,7 +116,9 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
 def stored_bits(name: str) -> str | None:
     """Return `4bit` or `8bit` for a model folder with weights quantized by bitsandbytes, otherwise None."""
     path = Path(os.path.expanduser(name)) / CONFIG
-    settings = read_object(path).get("quantization_config") if path.is_file() else None
+    if not path.is_file():
+        return None
+    settings = read_object(path).get("quantization_config")
     if settings is not None and not isinstance(settings, dict):
         raise ModelFileError(f"{path}: quantization_config must be an object, got {settings!r:.40}; restore the file.")
     if not settings or settings.get("quant_method") != "bitsandbytes":
@@ -238,12 +246,15 @@ def load_model(
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     check_model_name(name, base=base)
-    weights = {} if quantize is None else _quantized(quantize, dtype)
+    weights: dict[str, Any] = {}
+    if quantize is not None:
+        weights = _quantized(quantize, dtype)
     adapter = is_adapter(name)
     if adapter:
         require("peft", extra="lora")
     source = base_of(name, base=base)
     if (Path(source) / GENERATION_CONFIG).is_file():
+        # Read once more with the model, where an error would not name this file.
         with explain_damage(source, GENERATION_CONFIG):
             GenerationConfig.from_pretrained(source)
     config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
@@ -405,6 +416,47 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     """Return the arguments with which transformers quantizes the weights while loading."""
     check_quantization(quantize, loading=True)
-    half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
-    settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
+    if dtype != "auto":
+        compute: torch.dtype = getattr(torch, dtype)
+    elif multiplies_bfloat16(torch.device("cuda")):
+        compute = torch.bfloat16
+    else:
+        compute = torch.float16
+    settings = quantization_config(quantize, compute)
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
+
+
+# Fingerprints
+
+
+def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
+    """Return a fingerprint of stored weights: a digest of the files of a folder, or name and commit on the Hub.
+
+    For an adapter folder it does not include the base model.
+    """
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    source = model_source(name)
+    files = sorted(Path(source).glob("*.safetensors"))
+    if files:
+        return file_digest(*files)
+    return f"{source}@{extract_commit_hash(cached_file(source, 'config.json', revision=revision), None)}"
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Hash all parameters and buffers (name, dtype, shape and bytes) to 32 hexadecimal digits.
+
+    Adapters are included with their scaling and whether they are enabled; so are the scales of quantized weights.
+    """
+    # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
+    for parameter in model.parameters():
+        if parameter.is_meta or hasattr(parameter, "device_mesh") or hasattr(parameter, "ds_id"):
+            raise ValueError("cannot fingerprint weights that are sharded over processes or not loaded.")
+    adapters = ""
+    for name, module in model.named_modules():
+        scaling = getattr(module, "scaling", None)  # set on layers of peft
+        if isinstance(scaling, dict):
+            off = bool(getattr(module, "disable_adapters", False))
+            adapters += f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}"
+    weights = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    return tensor_digest(weights, adapters.encode())

@@ -29,7 +29,8 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
         report: loading report of transformers (`output_loading_info`). Tensors that a model class declares as ignorable, such
             as rotary buffers, are not in it.
     """
-    if wrong := sorted(report.get("mismatched_keys") or ()):
+    wrong = sorted(report.get("mismatched_keys") or ())
+    if wrong:
         name, stored, expected = wrong[0]
         raise ModelFileError(
             f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(stored)}, "
@@ -117,9 +118,11 @@ def _values_and_scales(name: str, parameter: Any, source: str) -> Iterator[Tenso
     """Yield a parameter and the scales of bitsandbytes; ModelFileError if those of 4 bits are themselves quantized, but not
     their own scales found, without which they would be taken for numbers."""
     yield parameter
-    if (scales := getattr(parameter, "SCB", None)) is not None:
+    scales = getattr(parameter, "SCB", None)  # of 8 bits
+    if scales is not None:
         yield scales
-    if (state := getattr(parameter, "quant_state", None)) is None:
+    state = getattr(parameter, "quant_state", None)  # of 4 bits
+    if state is None:
         return
     if not state.nested and not state.absmax.is_floating_point():
         raise ModelFileError(f"{source}: {name}.nested_absmax is missing from the checkpoint; restore its file.")
@@ -135,7 +138,10 @@ def check_generation(model: Any, source: str) -> None:
 
     transformers loads such settings and refuses to save them.
     """
-    end_ids = None if model.generation_config is None else model.generation_config.eos_token_id
+    settings = model.generation_config
+    if settings is None:
+        return
+    end_ids = settings.eos_token_id
     size = int(model.config.get_text_config().vocab_size)
     for token in end_ids if isinstance(end_ids, list) else [end_ids]:
         # Below 0: no end token, by a custom of older checkpoints.
@@ -144,10 +150,11 @@ def check_generation(model: Any, source: str) -> None:
                 f"{source}: eos_token_id (generation_config.json or config.json) is {end_ids!r:.60}, expected ids below "
                 f"{size}; restore the file."
             )
-    if (settings := model.generation_config) is None:
-        return
-    unused: tuple[str, ...] = () if settings.do_sample else _SAMPLING
-    unused += () if (settings.num_beams or 1) > 1 else _BEAMS
+    unused: tuple[str, ...] = ()
+    if not settings.do_sample:
+        unused += _SAMPLING
+    if (settings.num_beams or 1) <= 1:
+        unused += _BEAMS
     for name in unused:
         if getattr(settings, name, None) is not None:
             setattr(settings, name, None)

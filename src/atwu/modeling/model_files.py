@@ -83,7 +83,8 @@ def check_files(folder: str | Path) -> None:
                 "restore the files, or use the model before it was quantized."
             )
     for name in (CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, WEIGHTS_INDEX):
-        if not (path := folder / name).exists():
+        path = folder / name
+        if not path.exists():
             continue
         settings = read_object(path)
         if name == CONFIG:
@@ -146,7 +147,10 @@ def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
             raise ModelFileError(f"{path}: {name} is {value}, expected 1 to {_MOST_PARTS}; restore the file.")
         if name not in (*_WIDTHS, *_SIZES):
             continue
-        if value < (least := 0 if name == "intermediate_size" else 1):
+        least = 1
+        if name == "intermediate_size":
+            least = 0
+        if value < least:
             raise ModelFileError(f"{path}: {name} is {value}, expected at least {least}; restore the file.")
         if width is not None and stored and value * numbers[width] > stored:
             raise ModelFileError(
@@ -162,13 +166,16 @@ def _check_attention(settings: Mapping[str, Any], path: Path) -> None:
     most = {"query_pre_attn_scalar": math.inf}
     if settings.get("use_sliding_window", True):
         most["sliding_window"] = math.inf
-    if experts := next((value for name in _EXPERTS if type(value := settings.get(name)) is int and value > 0), None):
-        most["num_experts_per_tok"] = experts
+    experts = [settings[name] for name in _EXPERTS if type(settings.get(name)) is int and settings[name] > 0]
+    if experts:
+        most["num_experts_per_tok"] = experts[0]
     for name, limit in most.items():
         value = settings.get(name, 1)
         needed = value is None and name == "sliding_window" and slides
         if needed or (isinstance(value, int | float) and not 1 <= value <= limit):
-            allowed = f"1 to {limit}" if limit < math.inf else "at least 1"
+            allowed = "at least 1"
+            if limit < math.inf:
+                allowed = f"1 to {limit}"
             raise ModelFileError(f"{path}: {name} is {value!r:.60}, expected {allowed}; restore the file.")
 
 

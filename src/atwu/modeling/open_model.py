@@ -71,7 +71,9 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
     before, now = (
         "without a system turn" if text is None else f"with the system turn {text!r}" for text in (trained, system)
     )
-    advice = "leave out --system" if trained is None else f"pass --system {command_line([trained])}"
+    advice = "leave out --system"
+    if trained is not None:
+        advice = f"pass --system {command_line([trained])}"
     return f"{name} was trained {before}, but is used {now}; {advice}."
 
 

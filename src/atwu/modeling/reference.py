@@ -1,6 +1,6 @@
 """Outputs of the original model for losses that need it: of all rows before training, or of one micro-batch.
 
-`atwu.training.reference_tables` chooses between the two. Distributions are stored as the final hidden states that predict
+`atwu.training.precompute` chooses between the two. Distributions are stored as the final hidden states that predict
 each token. With a copy of the output layer they give the exact distribution, at `hidden` instead of `vocabulary` numbers per
 token.
 """
@@ -25,11 +25,10 @@ from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher
-from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
-from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import decoder_layers, eval_mode, unwrap
+from atwu.modeling.single_pass import fast_path_support
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,10 @@ class Reference:
 
     def teacher(self, *rows: str) -> Teacher:
         """Return the teacher of a set of rows; several, with the same counted tokens, are stacked: (tokens, sets, ...)."""
-        if not self.teachers.keys() >= set(rows):
-            raise ValueError("the method needs the reference of the original model, which is missing.")
         teachers = [self.teachers[name] for name in rows]
-        states = (
-            teachers[0].states if len(teachers) == 1 else torch.stack([teacher.states for teacher in teachers], dim=1)
-        )
-        return Teacher(states, teachers[0].head)
+        if len(teachers) == 1:
+            return teachers[0]
+        return Teacher(torch.stack([teacher.states for teacher in teachers], dim=1), teachers[0].head)
 
 
 class TokenTable:
@@ -209,13 +205,13 @@ def reference_of_batch(
             outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
             outputs |= zip(names, outs, strict=True)
             head = plain_head(model)
-            teachers |= {
-                name: Teacher(outputs[name].hidden("pred"), head)
-                if head is not None
-                else Teacher(_logits(model, batches[name]), None)
-                for name in names
-                if specs[name].states
-            }
+            for name in names:
+                if not specs[name].states:
+                    continue
+                if head is not None:
+                    teachers[name] = Teacher(outputs[name].hidden("pred"), head)
+                else:
+                    teachers[name] = Teacher(_logits(model, batches[name]), None)
     logps = {name: out.logps[out.mask] for name, out in outputs.items() if specs[name].logps}
     states = {name: out.layer_states for name, out in outputs.items() if specs[name].layer is not None}
     return Reference(logps, teachers, {name: layer for name, layer in states.items() if layer is not None})

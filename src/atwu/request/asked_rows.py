@@ -20,8 +20,8 @@ from atwu.data.records import is_document, is_list_of_questions
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.modeling.chat_template import template_text
 from atwu.modeling.open_model import open_model
+from atwu.modeling.tokenizer_file import template_text
 from atwu.request.asking.ask import AskRequest, ask_with
 from atwu.request.asking.ask_result import AskResult, facts_lines
 from atwu.request.asking.subject_asker import SubjectAsker

@@ -75,7 +75,7 @@ class Weights:
 
     name: str
     fingerprint: str
-    """Hash of the names and values of all weights (`atwu.modeling.fingerprint`)."""
+    """Hash of the names and values of all weights (`atwu.modeling.load`)."""
     files: Mapping[str, str]
     """Weight file -> sha256; empty if the files are not available."""
 

@@ -15,8 +15,7 @@ from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_tokenizer
+from atwu.modeling.load import load_tokenizer, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.measurement import Reading, measured_sets
 from atwu.request.request_folder import RequestFolder

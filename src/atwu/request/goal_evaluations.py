@@ -22,9 +22,9 @@ from atwu.evaluation.metrics.key_tokens import fact_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.contrast import ReadRows
 from atwu.modeling.device import release_freed_memory
-from atwu.modeling.modes import bfloat16_weights, full_precision
+from atwu.modeling.layers import bfloat16_weights, full_precision
 from atwu.request.answer_check import AnswerCheck, Leak, is_row_of
-from atwu.training.sharding import broadcast_from_main
+from atwu.training.saving_trainer import broadcast_from_main
 
 _T = TypeVar("_T")
 

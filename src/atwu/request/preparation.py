@@ -25,8 +25,8 @@ from atwu.evaluation.facts.fact_table import GENERAL, FactTable
 from atwu.evaluation.metrics.key_tokens import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
-from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.modes import bfloat16_weights
+from atwu.modeling.layers import bfloat16_weights
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.auto_settings import (
     LENGTH_OPTIONS,
@@ -63,7 +63,7 @@ from atwu.request.verdict import decide, nothing_to_forget
 from atwu.training.config import UnlearnConfig
 from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 from atwu.training.progress import Say
-from atwu.training.row_conflicts import check_no_overlap
+from atwu.training.row_sets import check_no_overlap
 from atwu.training.run_folder import RunFolder
 from atwu.training.unlearn_run import check_run
 

@@ -29,8 +29,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import replaceable_name
-from atwu.modeling.name_neighbours import NameNeighbours, names_by_kind
+from atwu.methods.weightings.contrast import NameNeighbours, names_by_kind, replaceable_name
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts
 

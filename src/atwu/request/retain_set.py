@@ -18,7 +18,7 @@ from atwu.data.schema import Example, Message
 from atwu.data.text_similarity import similarities, words_of_text
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
-from atwu.training.row_conflicts import row_keys
+from atwu.training.row_sets import row_keys
 
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
 """A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""

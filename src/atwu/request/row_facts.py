@@ -21,8 +21,7 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.fact_table import answerer
 from atwu.evaluation.generations import GenerationStore, Prompt
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import TOLD_APART, TokenLogps, evidence_of, fact_spans
-from atwu.modeling.name_neighbours import NameNeighbours
+from atwu.methods.weightings.contrast import TOLD_APART, NameNeighbours, TokenLogps, evidence_of, fact_spans
 from atwu.request.text_wording import mark_wording, measure_chance_run
 
 

@@ -27,7 +27,7 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.teacher_forced import OriginalReader
-from atwu.modeling.modes import full_precision
+from atwu.modeling.layers import full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.asked_rows import ask_for_rows, asked_source
@@ -54,7 +54,7 @@ from atwu.training.load_to_train import load_checked_tokenizer
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import Say, logged, silent
 from atwu.training.run_folder import RunFolder
-from atwu.training.sharding import broadcast_from_main
+from atwu.training.saving_trainer import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, inputs_of_unlearning, publish_run, train_run
 
 CONTROLLER_ROWS = 24

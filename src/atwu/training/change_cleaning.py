@@ -19,8 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.encode import EncodedRow
-from atwu.modeling.layers import decoder_layers, unwrap
-from atwu.modeling.modes import eval_mode, full_precision
+from atwu.modeling.layers import decoder_layers, eval_mode, full_precision, unwrap
 
 PROXY_ROWS = 64
 """Retain rows whose inputs are collected, at most: some 2,000 tokens, several times the width of small models."""
@@ -145,6 +144,7 @@ class ChangeCleaning:
                     whole = matrix.of_layer(part)
                     sizes[place] += float(whole.double().square().sum())
                     effects[place] += effect(whole, moment)
+        # The bound is for a change of 0, of which there is no share.
         return sizes[1] / max(sizes[0], 1e-30), effects[1] / max(effects[0], 1e-30)
 
     def _groups(self) -> Iterator[list[_Matrix]]:
@@ -168,6 +168,7 @@ class ChangeCleaning:
         def adds_to(moment: Tensor) -> Any:
             def add(module: nn.Module, args: tuple[Tensor, ...]) -> None:
                 inputs = args[0].flatten(0, -2).float()
+                # In place: the moments of a group already take what `MOMENT_BYTES` allows.
                 moment.addmm_(inputs.T, inputs)
 
             return add
@@ -189,6 +190,7 @@ class ChangeCleaning:
     @contextlib.contextmanager
     def _original_weights(self) -> Iterator[None]:
         """Let the model have its original weights; adapters then have no effect."""
+        # In main memory: the device may have no room for a third copy of the weights.
         kept = [weight.detach().to("cpu", copy=True) for weight in self._trained]
         try:
             for weight, original in zip(self._trained, self.original, strict=True):

@@ -17,13 +17,16 @@ import hashlib
 import importlib.metadata
 import logging
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from atwu._cache import key_differences, run_key
 from atwu._file_reading import read_object
@@ -37,10 +40,13 @@ from atwu.training.row_sets import RowSet
 KEY_NAME = "run_key.json"
 NOT_RESULT = frozenset(
     [
+        # Where files are, and what is shown.
         *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
         *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
+        # When checkpoints are written, and what is uploaded.
         *("save_strategy", "save_steps", "save_total_limit"),
         *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
+        # How rows are loaded: which ones follows from seed, epoch and index.
         *("dataloader_num_workers", "dataloader_pin_memory"),
         *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
         # Options with paths; the contents at these paths are compared by digest instead.
@@ -82,9 +88,11 @@ def step_of(checkpoint: str | Path) -> int:
 
 def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None) -> None:
     """Move a complete checkpoint into its run's folder, keeping only the last `keep` (None: all)."""
+    # safetensors writes files that only their owner may read.
     plain_modes(*staged.rglob("*.safetensors"))
     write_json(staged / KEY_NAME, key)
     write_manifest(staged)
+    # An earlier run, or the part of this one after the checkpoint it was resumed from, may have written this step.
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
     # Old ones go only now, so that a kill while the new one is written leaves them all.
@@ -132,8 +140,11 @@ def checkpoint_to_resume(
     last = last_checkpoint(run, own)
     if last is None:
         return None
+    # A checkpoint that transformers wrote without this package has no key; all of a run then differs.
+    written: dict[str, Any] = {}
     named = Path(last) / KEY_NAME
-    written = read_object(named) if named.exists() else {}
+    if named.exists():
+        written = read_object(named)
     if written != own:
         raise ValueError(
             f"{last} belongs to another run, which differs in {', '.join(key_differences(written, own))}; set another "
@@ -154,7 +165,7 @@ def drop_damaged(run: str | Path, key: Mapping[str, Any] | None = None) -> None:
             if checkpoints:
                 then = f"trying {checkpoints[-1].name}"
             logger.warning("warning: %s is damaged (%s); %s", last, wrong, then)
-        elif key is None or _belongs(last, key):
+        elif key is None or checkpoint_key(last) == key:
             return
 
 
@@ -163,20 +174,22 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
 
     File times say nothing about the order: they change when a folder is copied.
     """
-    checkpoints = (path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal())
-    return sorted(checkpoints, key=lambda path: (key is None or _belongs(path, key), step_of(path)))
+    checkpoints = (path for path in run.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal())
+    return sorted(checkpoints, key=lambda path: (key is None or checkpoint_key(path) == key, step_of(path)))
 
 
-def _belongs(checkpoint: Path, key: Mapping[str, Any]) -> bool:
+def checkpoint_key(checkpoint: str | Path) -> dict[str, Any] | None:
+    """Return the key of the run that wrote a checkpoint; None if it is damaged or missing."""
     try:
-        return read_object(checkpoint / KEY_NAME) == key
-    except (OSError, ValueError):  # damaged
-        return False
+        return read_object(Path(checkpoint) / KEY_NAME)
+    except (OSError, ValueError):
+        return None
 
 
 def _drop(checkpoint: Path) -> None:
     """Remove a checkpoint atomically, so that a kill leaves no partial checkpoint."""
     doomed = checkpoint.with_name(STAGING)
+    # What a kill left of an earlier one; a folder can only be renamed to a name that is free.
     shutil.rmtree(doomed, ignore_errors=True)
     checkpoint.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -190,7 +203,7 @@ def names_as_stored(model: nn.Module, folder: str | Path) -> bool:
     from safetensors import safe_open
 
     stored: set[str] = set()
-    for file in Path(folder).glob("*.safetensors"):
+    for file in Path(folder).glob("*.safetensors"):  # only headers are read
         with safe_open(file, framework="pt") as opened:
             stored.update(opened.keys())
     return stored.issuperset(name for name, _ in model.named_parameters())
@@ -245,3 +258,60 @@ def training_key(
             "versions": packages(config, loaded),
         },
     )
+
+
+# Random states
+
+
+def write_random_state(path: Path, device: torch.device) -> None:
+    """Write the states that draws on the CPU and on a device continue from, as JSON.
+
+    transformers pickles them, and a pickle of NumPy names modules that moved in version 2: a checkpoint written under NumPy 1
+    could not be continued under NumPy 2.
+    """
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    version, inner, gauss = random.getstate()
+    write_json(
+        path,
+        {
+            "python": [version, list(inner), gauss],
+            "numpy": [kind, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+            "cpu": _as_text(torch.random.get_rng_state()),
+            "devices": [_as_text(state) for state in _device_states(device)],
+        },
+    )
+
+
+def set_random_state(path: Path, device: torch.device) -> None:
+    """Set the states that `write_random_state` wrote; those of further devices are left as they are."""
+    states = read_object(path)
+    version, inner, gauss = states["python"]
+    random.setstate((version, tuple(inner), gauss))
+    kind, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.random.set_rng_state(_as_tensor(states["cpu"]))
+    device_states = [_as_tensor(text) for text in states["devices"]]
+    if device.type == "cuda":
+        for index, state in enumerate(device_states[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state, index)
+    elif device.type != "cpu" and device_states:
+        generator: Any = torch.get_device_module(device)
+        generator.set_rng_state(device_states[0])
+
+
+def _device_states(device: torch.device) -> list[Tensor]:
+    if device.type == "cpu":
+        return []
+    if device.type == "cuda":
+        return list(torch.cuda.get_rng_state_all())
+    # A device that is neither CPU nor CUDA has one generator, in a module such as `torch.mps`.
+    generator: Any = torch.get_device_module(device)
+    return [generator.get_rng_state()]
+
+
+def _as_text(state: Tensor) -> str:
+    return bytes(state.cpu().tolist()).hex()
+
+
+def _as_tensor(text: Any) -> Tensor:
+    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)

@@ -1,4 +1,7 @@
-"""Configurations of training runs: `TrainingArguments` with the fields of `atwu.training.training_options`."""
+"""Configurations of training runs: `TrainingArguments` with the fields of `atwu.training.training_options`.
+
+At the end, preset files of the user: options of `UnlearnConfig` in YAML.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,24 @@ import os
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from transformers import SchedulerType, TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
-from atwu._file_reading import parse_json
-from atwu._names import lookup
+from atwu._file_reading import parse_json, read_yaml
+from atwu._files import write_text
+from atwu._names import did_you_mean, lookup
 from atwu._options import Option, options_of
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
 from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
+from atwu.methods.presets import Preset
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.sharding import check_sharding
 from atwu.training.training_options import TrainingOptions, UnlearnOptions
 
 
@@ -33,6 +39,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     """Base of all training configurations; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
+        # First what transformers would accept, refuse with a message that names no remedy, or refuse when training begins.
         self._check_fields()
         for name in _JSON_OBJECTS:
             _json_object(name, getattr(self, name))  # transformers parses it
@@ -50,10 +57,12 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         # Left unset, transformers would disable the bar together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
+        # Only now: transformers has parsed texts, and chosen the device.
         _check_schedule(self)
         if self.optim_args:
             _check_optim_args(self, self.optim_args)
-        check_sharding(self, quantized=self.quantize is not None)
+        _check_sharding(self, quantized=self.quantize is not None)
+        # Without a GPU, PyTorch would warn in every run that pinned memory is of no use.
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # DataParallel (several devices in one process) would replicate the scorer; use one process per device.
         self._n_gpu = min(self.n_gpu, 1)
@@ -81,7 +90,9 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
     @property
     def rows_seed(self) -> int:
         """Seed of the row order and of random draws per row."""
-        return int(self.seed if self.data_seed is None else self.data_seed)
+        if self.data_seed is None:
+            return int(self.seed)
+        return int(self.data_seed)
 
     @property
     def rows_per_step(self) -> int:
@@ -114,6 +125,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         return {
             field.name: known[field.name]
             for field in dataclasses.fields(self)
+            # A token is a secret, and the record of a run is published with its model.
             if field.init and field.name != "hub_token" and known.get(field.name) is not None
         }
 
@@ -295,6 +307,9 @@ _REFUSED = {
 """Options of transformers that would be ignored or train something else than what was asked, with the reason."""
 
 
+_STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
 def check_supported_args(config: TrainingArguments) -> None:
     for name, reason in _REFUSED.items():
         if getattr(config, name) != type(config).__dataclass_fields__[name].default:
@@ -310,7 +325,11 @@ def check_supported_args(config: TrainingArguments) -> None:
     ):
         if getattr(config, name) and not there:
             raise ValueError(f"{name} needs {needed}; leave it out to train without.")
-    for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
+    # `accelerate launch` sets these from its own configuration file, which no record of a run mentions.
+    unsupported = ["DEEPSPEED", "PARALLELISM_CONFIG"]
+    if not config.fsdp:
+        unsupported.append("FSDP")
+    for name in unsupported:
         if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise ValueError(
                 f"accelerate is configured to use {name} but the run is not; use --fsdp to shard, so that the "
@@ -328,16 +347,46 @@ def check_supported_args(config: TrainingArguments) -> None:
         installed: list[str] = get_available_reporting_integrations()
         missing = sorted(wanted - set(installed))
         if missing:
-            have = f"installed: {', '.join(installed)}" if installed else "none is"
+            have = "none is"
+            if installed:
+                have = f"installed: {', '.join(installed)}"
             raise ImportError(
                 f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
             )
+
+
+def _check_sharding(config: TrainingArguments, *, quantized: bool) -> None:
+    how = config.fsdp_plugin_args
+    if how is None:
+        if config.fsdp:
+            raise ValueError("fsdp: xla is not supported.")
+        return
+    for asked, why in (
+        (how["fsdp_version"] != 2, "version must be 2"),
+        (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
+        (
+            how["cpu_ram_efficient_loading"],
+            ("cpu_ram_efficient_loading is not supported: every process reads the weights"),
+        ),
+        (
+            str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
+            "SIZE_BASED_WRAP does not work for lists of layers",
+        ),
+        (
+            how.get("cpu_offload") and not (torch.accelerator.is_available() and not config.use_cpu),
+            "cpu_offload needs a GPU",
+        ),
+        (quantized, "quantized weights cannot be sharded; leave out quantize or fsdp"),
+    ):
+        if asked:
+            raise ValueError(f"fsdp: {why}.")
 
 
 def _check_schedule(config: TrainingArguments) -> None:
     """Refuse options that the schedule does not take, which transformers would read only when training begins."""
     schedule = SchedulerType(config.lr_scheduler_type)
     options: Any = config.lr_scheduler_kwargs
+    # Any optimizer will do: only the options of the schedule are tried.
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
         get_scheduler(schedule, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=options)
@@ -353,6 +402,7 @@ def _check_optim_args(config: TrainingArguments, text: str) -> None:
 
     if any(pair.count("=") != 1 for pair in text.split(",")):
         raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {text!r}.")
+    # The arguments of the optimizer with and without each pair: one that changes nothing would be ignored in silence.
     trial = copy.copy(config)
     trial.optim_args = None
     try:
@@ -398,3 +448,44 @@ def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> Unlear
     if forget is None:
         raise TypeError("UnlearnTrainer needs forget_dataset: the forget set.")
     return args or UnlearnConfig()
+
+
+# Preset files of the user
+
+
+def read_preset(path: str | Path) -> Preset:
+    """Read and check a preset: one 'option: value' per line, `method` among them, and a mapping `about`."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    about = values.pop("about", None) or {}
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
+    _check_preset(values, where=str(path))
+    return Preset(path.absolute().parent.name, values["method"], values, about)
+
+
+def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write a preset atomically, creating its folder if needed."""
+    path = Path(path)
+    _check_preset(options, where=str(path))
+    head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
+    first = ["method", "learning_rate", "forget_weight", "retain_weight"]
+    keys = [key for key in first if key in options] + [key for key in options if key not in first]
+    body = {**{key: options[key] for key in keys}, "about": dict(about)}
+    write_text(path, head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _check_preset(options: Mapping[str, Any], *, where: str) -> None:
+    if not isinstance(options.get("method"), str):
+        raise ValueError(f"{where}: a preset needs the name of its method, as in 'method: atwu'.")
+    known = sorted(option_names() - {"output_dir"})
+    for key, value in options.items():
+        if key not in known:
+            hint = did_you_mean(key, known, " Put everything that is not an option under 'about'.")
+            raise ValueError(f"{where}: unknown option {key!r}.{hint}")
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(f"{where}: {key} must be a number, text, true or false, got {value!r}.")

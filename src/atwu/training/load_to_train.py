@@ -16,10 +16,7 @@ from torch import nn
 
 from atwu._extras import require
 from atwu.methods.recipe import Recipe
-from atwu.modeling.adapter_targets import not_adapted
-from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
-from atwu.modeling.chat_template import check_template
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.adapters import Lora, adapters_of, attach, not_adapted, unmergeable
 from atwu.modeling.layers import decoder_layers, output_matrices, unwrap
 from atwu.modeling.load import (
     DTYPES,
@@ -31,11 +28,13 @@ from atwu.modeling.load import (
     load_model,
     load_tokenizer,
     model_class,
+    model_fingerprint,
     weight_bytes,
 )
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import check_quantization
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
+from atwu.modeling.tokenizer_file import template_arguments, template_text
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
 
@@ -59,7 +58,9 @@ class ModelSource(ModelLoadArgs):
             raise ValueError("give exactly one of model (to start from) and scratch (a shape to train from scratch).")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
-        check_template(self.chat_template, self.chat_template_kwargs)
+        if self.chat_template is not None:
+            template_text(self.chat_template)
+        template_arguments(self.chat_template_kwargs)
         if self.model is not None:
             check_model_name(self.model, base=self.base, revision=self.revision, weights=weights)
         else:
@@ -122,9 +123,11 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
         adapted: Any = with_adapters(
             model_without_weights(architecture, trust_remote_code=source.trust_remote_code), config
         )
+    # A model without weights is not quantized; `check_mergeable` asks whether the real one will be.
     adapted.get_base_model().is_quantized = bool(config.quantize or getattr(architecture, "quantization_config", None))
     if not config.save_adapter:
         check_mergeable(adapted)
+    # Adapters are float32, whatever the model is.
     return sum(4 * int(parameter.numel()) for parameter in adapted.parameters() if parameter.requires_grad)
 
 
@@ -168,7 +171,9 @@ def with_lora(config: Config, peft_config: Any) -> Config:
     if targets == "all-linear" and not peft_config.target_parameters:
         targets = None
     if isinstance(targets, str):
-        what = "all-linear together with target_parameters" if targets == "all-linear" else f"the pattern {targets!r}"
+        what = f"the pattern {targets!r}"
+        if targets == "all-linear":
+            what = "all-linear together with target_parameters"
         raise ValueError(f"target_modules of peft_config must be a list of names, got {what}.")
     names = None
     if targets is not None or peft_config.target_parameters:
@@ -186,7 +191,9 @@ def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: i
     """Return the disk space needed for the result, the kept checkpoints (weights and two Adam moments) and one being
     written."""
     trained = adapter_bytes or model_bytes
-    result = adapter_bytes if config.save_adapter else model_bytes
+    result = model_bytes
+    if config.save_adapter:
+        result = adapter_bytes
     if config.save_strategy == "no":
         return result
     kept = config.save_total_limit or 2  # without a limit the number is unknown
@@ -219,9 +226,10 @@ def load_to_train(
         model = attach(model, lora, seed=config.seed, revision=source.revision)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         message = f"training adapters of rank {lora.r}: {trained:,} parameters"
-        without = not_adapted(model) if lora.targets is None else ""
-        if without:
-            message += f"; none on {without}"
+        if lora.targets is None:  # who named the targets knows what has none
+            without = not_adapted(model)
+            if without:
+                message += f"; none on {without}"
         say(message)
         if not config.save_adapter:
             check_mergeable(model)
@@ -236,10 +244,10 @@ def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
         )
     if config.quantize is not None:
         raise ValueError("quantize needs a model by name; pass its name instead of the loaded model.")
-    adapted = adapters_of(model) is not None
-    if not adapted:
+    lora = None
+    if adapters_of(model) is None:
         check_adapter_options(config)
-    lora = None if adapted else lora_of(config, model)
+        lora = lora_of(config, model)
     fingerprint = model_fingerprint(unwrap(model))
     return LoadedModel(with_adapters(model, config), lora, None, fingerprint)
 
@@ -289,7 +297,7 @@ def lora_of(config: TokenTrainingConfig, model: nn.Module) -> Lora | None:
     stack = decoder_layers(unwrap(model))
     outputs = tuple(f"{index}.{name}" for index in layers for name in output_matrices(stack[index]))
     if all(name.endswith("down_proj") for name in outputs):
-        outputs = ("down_proj",)
+        outputs = ("down_proj",)  # short in the record of the run; `layers` says which
     return dataclasses.replace(lora, targets=lora.targets or outputs, layers=layers)
 
 

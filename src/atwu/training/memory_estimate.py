@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.batches import Layout, TokenBatch, common_start, lay_out
-from atwu.modeling.fast_paths import can_pack, switch_to_packing
+from atwu.modeling.batches import Layout, Packing, TokenBatch, common_start, lay_out, no_mask
 from atwu.modeling.layers import block_list, text_config, unwrap
-from atwu.modeling.packed_attention import Packing, no_mask
+from atwu.modeling.single_pass import can_pack, switch_to_packing
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
 from atwu.training.training_rows import UnlearningRows
@@ -120,16 +119,25 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         if config.clean_change and device == "cpu":  # original weights, in main memory
             copies += model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
-    moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
-    if moments and "8bit" in optimizer:
+    moments = 2.0 * model.trained  # AdamW: means of gradients and of their squares
+    if any(name in optimizer for name in ("paged", "sgd", "adafactor")):
+        moments = 0.0  # in main memory, none, or sums of rows and columns
+    elif "8bit" in optimizer:
         moments = 2.05 * model.trained_parameters  # one byte per moment, plus scales
-    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.perturbs_weights else 1)
+    activations = float(model.kept)
+    if isinstance(config, UnlearnConfig) and config.perturbs_weights:
+        activations *= 2  # the pass at the perturbed weights begins before the backward pass of the other one
     if config.activation_checkpointing and model.of_layers:
         activations += model.inputs + model.largest_layer - model.of_layers
-        activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps converted weights
-    head = model.embedding if not config.lora_r else 0
+        if config.bf16 and not config.lora_r:
+            activations += weights / 2  # autocast keeps converted weights
+    head = 0
+    if not config.lora_r:
+        head = model.embedding
     accumulates = config.gradient_accumulation_steps > 1
-    begun = activations + head + compared + BLOCKS + (model.trained if accumulates else 0)
+    begun = activations + head + compared + BLOCKS
+    if accumulates:
+        begun += model.trained
     # The gradient of the input embeddings is dense, beside that of a tied output layer and the accumulated one.
     ended = model.trained + model.largest_layer + head * (model.tied + accumulates)
     return Memory(
@@ -147,7 +155,9 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
     """Return the largest possible batch: the rows of all sets that a step reads with most tokens behind a common beginning."""
     size = config.per_device_train_batch_size
-    retained = config.retain_per_forget if isinstance(config, UnlearnConfig) else 1
+    retained = 1
+    if isinstance(config, UnlearnConfig):
+        retained = config.retain_per_forget
     sets = dict(rows.encoded)
     if rows.retain_alternates is not None:
         sets["retain_alternate"] = rows.retain_alternates.rows
@@ -189,8 +199,12 @@ def measure_footprint(source: ModelSource, config: TokenTrainingConfig, batch: L
 
 
 def _dtype(source: ModelSource) -> torch.dtype:
-    stored = source.dtype if source.dtype != "auto" else getattr(source.architecture(), "dtype", None)
-    dtype: torch.dtype = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
+    stored: Any = source.dtype
+    if stored == "auto":
+        stored = getattr(source.architecture(), "dtype", None)
+    if isinstance(stored, str):
+        stored = getattr(torch, stored)
+    dtype: torch.dtype = stored or torch.float32
     return dtype
 
 
@@ -216,6 +230,7 @@ def footprint(
         inner: Any = unwrap(model)
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
         parameters, blocks, shape = list(model.parameters()), block_list(plain) or (), text_config(plain)
+        # Weights are counted once, although the pass saves them for its backward pass too.
         own = {_storage(tensor) for tensor in (*parameters, *model.buffers())}
         saved: dict[int, int] = {}
         marks, inputs = list[int](), list[int]()
@@ -249,7 +264,10 @@ def footprint(
         head = plain.get_output_embeddings().weight
         linear = [module for layer in blocks for module in layer.modules() if isinstance(module, nn.Linear)]
         heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", None)
-        width = (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads) if heads else 0
+        cache_per_token = 0
+        if heads:  # keys and values of every layer
+            width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+            cache_per_token = 2 * shape.num_hidden_layers * heads * width * head.element_size()
         return Footprint(
             trained_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
             weights=sum(parameter.nbytes for parameter in parameters),
@@ -261,7 +279,7 @@ def footprint(
             of_layers=sum(layers),
             largest_layer=max(layers, default=0),
             inputs=sum(inputs),
-            cache_per_token=2 * shape.num_hidden_layers * heads * width * head.element_size() if heads else 0,
+            cache_per_token=cache_per_token,
         )
 
 

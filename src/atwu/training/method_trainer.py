@@ -21,12 +21,17 @@ from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.layers import text_config, train_only_down_projections, unwrap
-from atwu.modeling.modes import eval_mode
+from atwu.modeling.layers import eval_mode, text_config, train_only_down_projections, unwrap
 from atwu.training.change_cleaning import ChangeCleaning
-from atwu.training.component_collapse import ComponentCollapse
 from atwu.training.config import UnlearnConfig, checked_config
-from atwu.training.gradient_rectification import GradientRectification
+from atwu.training.gradient_changes import (
+    ComponentCollapse,
+    GradientChange,
+    GradientRectification,
+    gaussian_noise,
+    loss_at_perturbed_weights,
+    sam_perturbation,
+)
 from atwu.training.load_to_train import (
     LoadedModel,
     ModelSource,
@@ -36,8 +41,8 @@ from atwu.training.load_to_train import (
     trained_layers,
     with_lora,
 )
-from atwu.training.own_samples import OwnSamples
 from atwu.training.precompute import (
+    OriginalModel,
     PrecomputedTables,
     count_labelled_rows,
     digests_of_inputs,
@@ -45,12 +50,10 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.reference_tables import OriginalModel
 from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import UnlearningRows, unlearning_rows
-from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
+from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
 
 
 class MethodTrainer(TokenTrainer):
@@ -156,6 +159,7 @@ class MethodTrainer(TokenTrainer):
             say=say,
             **kwargs,
         )
+        # Now that the model is known: by name, it was loaded above.
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
         if processing_class is None:
             check_ids(self.loaded.model, *rows.encoded.values())
@@ -195,13 +199,15 @@ class MethodTrainer(TokenTrainer):
             answers = OwnSamples(self, processing_class)
             self.stateful.append(answers)
             self.add_callback(answers)
-        self.rectification: GradientRectification | None = None
+        self.stateful += filter(None, (self.alternation, self.weight_updates))
+        self.gradient_change: GradientChange | None = None
+        """Change of the forget gradient; the configuration refuses two."""
         if args.rectify_gradient:
-            self.rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
-        self.stateful += filter(None, (self.alternation, self.weight_updates, self.rectification))
-        self.collapse: ComponentCollapse | None = None
+            rectification = GradientRectification(self.loaded.model, args.rectify_gradient)
+            self.gradient_change = rectification
+            self.stateful.append(rectification)
         if args.collapse_components:
-            self.collapse = ComponentCollapse(self.loaded.model, args.collapse_components)
+            self.gradient_change = ComponentCollapse(self.loaded.model, args.collapse_components)
         self.cleaning: ChangeCleaning | None = None
         """Cleaning of the change since now, so before a checkpoint is loaded."""
         if args.clean_change and rows.retain is not None:
@@ -295,6 +301,7 @@ class MethodTrainer(TokenTrainer):
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         forget_loss = self.recipe.forget_component
         masks = [TokenBatch.of(batch[forget_loss.trained_answer]).mask for batch in batches]
+        # Each divisor that a loss may use; `get_batch_samples` sums them over processes.
         counts = {
             "forget_tokens": float(sum(mask.sum() for mask in masks)),
             "averaged_tokens": float(sum(forget_loss.averaged(mask).sum() for mask in masks)),
@@ -348,21 +355,20 @@ class MethodTrainer(TokenTrainer):
         if self._scores_tokens and batch_counts.labelled_rows:
             agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
             self.add_logged("score_auroc", agreement.sum() / batch_counts.labelled_rows)
-        if not model.training:
+        if not model.training:  # an evaluation logs the same terms, and changes neither scorer, sampler nor gradients
             return result.loss
         alternation = self._due_alternation()
         if alternation is not None:
             self._collect(alternation, result, inputs)
         if result.retain is not None:
+            # A sum is the loss of the step: each micro-batch is divided by the counts of all of them.
             self._retain_loss += result.retain.detach().to(self._retain_loss)
             if self.draw_damaged and result.retain_per_row is not None:
                 losses = result.retain_per_row.to(self._row_losses)
                 # A row may be drawn twice in a step, so its losses are counted, too.
                 self._row_losses.index_add_(1, inputs["retain_rows"], torch.stack([losses, torch.ones_like(losses)]))
-        # Both need the retain gradient of the step apart from the forget gradient; at most one of them is set.
-        change = self.rectification or self.collapse
-        if change is not None and result.kept is not None:
-            change.collect(result.kept)
+        if self.gradient_change is not None and result.kept is not None:
+            self.gradient_change.collect(result.kept)
         if self.args.perturbs_weights:
             return self._perturbed_loss(model, inputs, recipe, result, batch_counts)
         return result.loss
@@ -381,6 +387,7 @@ class MethodTrainer(TokenTrainer):
         batch_counts: NormalizationCounts,
     ) -> Tensor:
         trained = [weight for weight in model.parameters() if weight.requires_grad]
+        # Only the forget loss is perturbed: the retain loss is to hold at the weights that are saved.
         if self.args.sam_radius:
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:
@@ -400,10 +407,8 @@ class MethodTrainer(TokenTrainer):
         loss: Tensor = super().training_step(*args, **kwargs)
         if not self.accelerator.sync_gradients:  # further micro-batches of this optimizer step follow
             return loss
-        if self.rectification is not None:
-            self.add_logged("rectified", torch.tensor(self.rectification.rectify()))
-        if self.collapse is not None:
-            self.add_logged("collapsed", torch.tensor(self.collapse.collapse()))
+        if self.gradient_change is not None:
+            self.add_logged(self.gradient_change.logged, torch.tensor(self.gradient_change.change()))
         # Logged terms are summed over processes; these are the same in all of them.
         if self.weight_updates is not None:
             self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))

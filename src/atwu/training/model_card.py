@@ -20,17 +20,23 @@ def model_card(record: Mapping[str, Any]) -> str:
     text = resources.files(__package__).joinpath("model_card.md").read_text(encoding="utf-8")
     template = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
     source, result = record["original_model"], record["result"]
-    base = _short(source["model"]) if source["model"] else "a model in memory"
+    base, licence = "a model in memory", None
+    if source["model"]:
+        base, licence = _short(source["model"]), _licence(source["model"])
+    name = base
+    if source["scratch"]:
+        name = f"a new model of shape {source['scratch']}"
+    on_hub = base == source["model"] and base != SHORT_NAME  # the Hub links a base model, so it must be there
     adapter = result["kind"] == "adapter"
     data = ModelCardData(
         library_name="peft" if adapter else "transformers",
-        base_model=base if base == source["model"] and base != SHORT_NAME else None,
-        license=_licence(source["model"]) if source["model"] else None,
+        base_model=base if on_hub else None,
+        license=licence,
         tags=["atwu", *["lora"] * adapter, *["unlearning"] * ("recipe" in record)],
     )
     return f"---\n{data.to_yaml()}\n---\n\n" + template.render(
         {"recipe": None} | dict(record),
-        name=f"a new model of shape {source['scratch']}" if source["scratch"] else base,
+        name=name,
         adapter=adapter,
         lora=result["lora"],
         source=source,
@@ -102,8 +108,8 @@ _INSIDE = re.compile(rf"(?<![^\s=:,;'\"(\[]){_START}(?:[^\s/\\'\"]+[/\\])*(?P<na
 
 
 def _part(text: str) -> str:
-    whole = None if "://" in text or "\n" in text else _WHOLE.fullmatch(text)
-    if whole is not None:
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None and "://" not in text and "\n" not in text:
         return (whole["before"] or "") + re.split(r"[/\\]", whole["path"].rstrip("/\\"))[-1]
     return _INSIDE.sub(lambda match: match["name"], _URL.sub(_without_secrets, text))
 

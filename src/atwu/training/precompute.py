@@ -1,45 +1,267 @@
 """Tables that training steps read by row index, computed from the original model and the rows before training.
 
-Values of the original model in them come from `reference_tables.py`. At the end is the AUROC of token weights that is logged.
+Outputs of the original model, the reference, are computed once and cached on disk, or in every step by the model with its
+adapters disabled or by a second, frozen model. Values that a recipe does not need are not computed.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import hashlib
+import json
+import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import short_hash
+from atwu._cache import cached_tensors, hash_of_list, is_cached, run_key, short_hash
 from atwu._files import file_digest
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.pairing import PairedDataset
+from atwu.data.pairing import PairedDataset, collate_rows
 from atwu.data.schema import Example
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.combine import combined
-from atwu.methods.weightings.contrast import TokenLogps, evidence_of
+from atwu.methods.weightings.contrast import NameNeighbours, TokenLogps, evidence_of
+from atwu.methods.weightings.model_based import combine_weights
 from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
+from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.fast_paths import can_stop_at, fast_path_support
-from atwu.modeling.fingerprint import stored_weights_fingerprint
+from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.forward import LayoutChoice
+from atwu.modeling.head import OutputHead
 from atwu.modeling.layers import decoder_layers, text_config
-from atwu.modeling.load import load_model
-from atwu.modeling.name_neighbours import NameNeighbours
-from atwu.modeling.reference import ReferenceSpec, TokenTable
+from atwu.modeling.load import load_model, model_fingerprint, stored_weights_fingerprint
+from atwu.modeling.reference import (
+    Reference,
+    ReferenceSpec,
+    TokenTable,
+    compute_reference,
+    counted_tokens,
+    plain_head,
+    reference_of_batch,
+)
+from atwu.modeling.single_pass import can_stop_at, fast_path_support
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
-from atwu.training.reference_tables import OriginalModel, ReferenceSource, prepare_references
 from atwu.training.training_rows import UnlearningRows
+
+Mode = Literal["cache", "model", "adapters"]
+_ROWS = {"forget": "rows", "expert": "rows", "novice": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
+"""Set of rows -> key of their indices in a micro-batch."""
+SHARE_OF_DISK = 0.25
+SHARE_OF_MEMORY = 0.5
+"""Maximum shares of free disk space and of memory that an automatically chosen cache may use."""
+
+
+@dataclass(slots=True)
+class OriginalModel:
+    """Evaluates rows with the original model, or an auxiliary one, through a cache on disk.
+
+    Attributes:
+        model: the model to unlearn, before its first step.
+        autocast: autocast context of training steps.
+        stays: whether its weights stay unsharded and on their device during training.
+        adapted: evaluate it with its adapters, if it has any.
+    """
+
+    model: nn.Module
+    folder: Path
+    autocast: Callable[[], AbstractContextManager[object]]
+    autocast_dtype: str | None = None
+    progress: bool = True
+    fingerprint: str | None = None
+    stays: bool = True
+    name: str = "original model"
+    adapted: bool = False
+
+    def read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec, *, what: str) -> dict[str, TokenTable]:
+        label = f"{self.name}, {what} rows" if self.progress else None
+        with self._off():
+            tensors = cached_tensors(
+                self.folder,
+                self._key(rows, wanted),
+                lambda: compute_reference(self.model, rows, wanted, autocast=self.autocast, progress=label),
+            )
+        lengths = [counted_tokens(row) for row in rows]
+        return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
+
+    def has_read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> bool:
+        with self._off():
+            return is_cached(self.folder, self._key(rows, wanted))
+
+    def _off(self) -> AbstractContextManager[object]:
+        if self.adapted or adapters_of(self.model) is None:
+            return nullcontext()
+        return original_model(self.model)
+
+    def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
+        """Return everything that can change the values."""
+        if self.fingerprint is None:
+            self.fingerprint = model_fingerprint(self.model)
+        # It can change outputs without changing weights.
+        configuration: Any = getattr(self.model, "config", None)
+        config = {} if configuration is None else json.loads(configuration.to_json_string(use_diff=False))
+        return run_key(
+            "reference values",
+            options={"wanted": dataclasses.asdict(wanted), "autocast": self.autocast_dtype},
+            model=self.fingerprint,
+            rows={"read": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16))},
+            inputs={
+                "config": {name: value for name, value in config.items() if name not in ("_name_or_path", "use_cache")},
+                "torch": torch.__version__,
+                "device": next(self.model.parameters()).device.type,
+            },
+        )
+
+
+@dataclass(slots=True)
+class ReferenceSource:
+    wanted: Mapping[str, ReferenceSpec]
+    mode: Mode | None = None
+    """None if no values are needed."""
+    tables: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
+    head: OutputHead | None = None
+    second: nn.Module | None = None
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    places: Mapping[int, int] | None = None
+    """Index of each retain row in its tables, if only the rows that the run draws were evaluated."""
+    prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
+    """Forget rows behind a prompt that only the original model reads, by name."""
+
+    def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
+        if self.mode is None:
+            return Reference()
+        if self.mode != "cache":
+            batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
+            for name, rows in self.prompted.items():
+                tensors = collate_rows([rows[row] for row in inputs["rows"].tolist()])
+                batches[name] = TokenBatch.of({key: part.to(inputs["rows"].device) for key, part in tensors.items()})
+            original: AbstractContextManager[nn.Module] = original_model(model)
+            if self.second is not None:
+                original = nullcontext(self.second)
+            with original as start, self.autocast():
+                return reference_of_batch(start, batches, self.wanted, layout=layout)
+
+        values: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
+        for name, tables in self.tables.items():
+            drawn = inputs[_ROWS[name]].tolist()
+            if name == "retain" and self.places is not None:
+                drawn = [self.places[row] for row in drawn]
+            for what, table in tables.items():
+                values[what][name] = table.rows(drawn).to(inputs["rows"].device)
+        teachers = {name: Teacher(states, self.head) for name, states in values["states"].items()}
+        return Reference(values["logps"], teachers, values["layer"])
+
+
+def prepare_references(
+    start: OriginalModel,
+    wanted: Mapping[str, ReferenceSpec],
+    sets: Mapping[str, Sequence[EncodedRow]],
+    *,
+    mode: str,
+    drawn: Collection[int] | None = None,
+    prompted: Mapping[str, Sequence[EncodedRow]],
+    say: Say,
+) -> ReferenceSource:
+    """Choose where reference values come from, report the choice, and compute them if they are cached.
+
+    Args:
+        mode: `cache`, `model`, `adapters`, or `auto`.
+        drawn: retain rows that the run will draw, if known; if they are few, only these are evaluated.
+        prompted: forget rows behind a prompt that only the original model reads, by name (`prompted_rows`); `forget` replaces
+            those in `sets`.
+    """
+    if not wanted:
+        return ReferenceSource({})
+    if not equals_base(start.model):
+        raise ValueError("the model's adapters are already trained, so it is not the original model; merge them first.")
+    places = None
+    # At least half of the set is evaluated as a whole, in a table that serves other runs too.
+    if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
+        places = {row: place for place, row in enumerate(sorted(drawn))}
+        sets = {**sets, "retain": [sets["retain"][row] for row in places]}
+    sets = {**sets, **prompted}
+    states = any(what.states for what in wanted.values())
+    head = None
+    if states:
+        head = plain_head(start.model)
+    chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
+    say(f"reference model: {why}")
+    if chosen != "cache":
+        second = None
+        if chosen == "model":
+            second = copy.deepcopy(start.model).requires_grad_(False).eval()
+        return ReferenceSource(wanted, chosen, second=second, autocast=start.autocast, prompted=prompted)
+    tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
+    if head is not None:
+        # A layer that is neither trained nor sharded serves as its own reference, without a copy.
+        trained = any(part is not None and part.requires_grad for part in (head.weight, head.bias))
+        if trained or not start.stays:
+            head = head.frozen()
+    return ReferenceSource(wanted, "cache", tables, head, places=places)
+
+
+def _choose(
+    start: OriginalModel,
+    wanted: Mapping[str, ReferenceSpec],
+    sets: Mapping[str, Sequence[EncodedRow]],
+    *,
+    mode: str,
+    lacks_head: bool,
+) -> tuple[Mode, str]:
+    adapted = adapters_of(start.model) is not None
+    if mode == "adapters" and not adapted:
+        raise ValueError("reference='adapters' needs LoRA (lora_r); use cache or model.")
+    if mode == "cache" and lacks_head:
+        raise ValueError(
+            "reference='cache' needs a plain output layer, which this model lacks; use "
+            f"{'adapters or model' if adapted else 'model'}."
+        )
+    if mode in ("cache", "auto") and not lacks_head:
+        size = _bytes(start, wanted, sets)
+        amount = f"{size / 2**10:.1f} KiB"
+        if size >= 2**20:
+            amount = f"{size / 2**20:.1f} MiB"
+        where = f"{amount} in {start.folder}"
+        # An existing cache is always used, so that a resumed run continues as it started.
+        if all(start.has_read(sets[name], what) for name, what in wanted.items()):
+            return "cache", f"found in the cache, {where}"
+        if mode == "cache" or size <= min(
+            SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
+        ):
+            return "cache", f"computed once, {where}"
+    if mode == "adapters" or (mode == "auto" and adapted):
+        return "adapters", "the model with its adapters disabled, in every step"
+    return "model", "a second, frozen copy of the original model in memory"
+
+
+def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
+    width = int(text_config(start.model).hidden_size) if hasattr(start.model, "config") else 1
+    item = next(start.model.parameters()).element_size()
+    total = 0
+    for name, what in wanted.items():
+        per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
+        total += per_token * sum(counted_tokens(row) for row in sets[name])
+    return total
+
+
+def _free(folder: Path) -> int:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
+# Tables of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +331,9 @@ def precomputed_tables(
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
-    layers = len(decoder_layers(start.model)) if recipe.layered else 0
+    layers = 0
+    if recipe.layered:  # other methods also work with models whose layers cannot be told
+        layers = len(decoder_layers(start.model))
     wanted = recipe.reference_specs(layers)
     drawn = None
     if "retain" in wanted and not args.dataloader_drop_last:
@@ -185,7 +409,7 @@ def fixed_tables(
     if recipe.combination is not None and len(weights_by_name) == 2:
         first, second = ((torch.as_tensor(row)[None] for row in rows) for rows in weights_by_name.values())
         both = (
-            combined(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
+            combine_weights(one, other, torch.ones_like(one, dtype=torch.bool), how=recipe.combination)
             for one, other in zip(first, second, strict=True)
         )
         return {recipe.weighting: _table(weights[0].numpy() for weights in both)}
@@ -215,9 +439,9 @@ def _evidence(examples: Sequence[Example], start: OriginalModel, encoder: Encode
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
     """Compute log-probabilities of each row's answer tokens under another model, which is loaded and freed."""
     model = load_model(name).to(next(start.model.parameters()).device)
-    vocabulary = int(text_config(start.model).vocab_size)
+    vocabulary, own = (int(text_config(either).vocab_size) for either in (start.model, model))
     largest = max(max(row.input_ids) for row in rows)
-    if vocabulary != (own := int(text_config(model).vocab_size)) or largest >= own:
+    if vocabulary != own or largest >= own:
         raise ValueError(
             f"{name} has a vocabulary of {own} tokens, the model to unlearn {vocabulary}; auxiliary models must use "
             "the same tokenizer."

@@ -1,4 +1,4 @@
-"""One set of rows: encoded from any accepted kind, in forms, and as losses need it."""
+"""One set of rows: encoded from any accepted kind, in forms, and as losses need it; and rows that contradict each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from atwu.data.records import memory_records
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
+from atwu.data.text_similarity import words_of_text
 from atwu.modeling.forward import check_length, position_limit
 from atwu.modeling.layers import text_config, unwrap
 from atwu.training.progress import Say
-from atwu.training.row_conflicts import conflict_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
         listed = rows.rows
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
+        # On disk, so that a set may be larger than memory.
         listed = store_rows(
             row if isinstance(row, Example) else parse_row(row, where=f"{what} set, {where}")
             for where, row in memory_records(listed)
@@ -301,3 +302,78 @@ def question_end(row: EncodedRow) -> EncodedRow:
     """Return the question of a row, of which only the last token is counted."""
     ids = row.prompt_ids
     return EncodedRow(ids, (*[IGNORE_INDEX] * (len(ids) - 1), ids[-1]), None, (None,) * len(ids), has_terminal=False)
+
+
+# Rows that contradict each other or themselves: in forget and retain set, one question with two answers, an echo.
+
+_NAMED = 3
+"""Rows that a warning names at most."""
+
+
+def row_keys(row: Example) -> tuple[str, ...]:
+    """Return question and answer of a row without case and punctuation."""
+    asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
+    if asked:
+        return (f"q {asked}", f"a {said}")
+    return (f"a {said}",)
+
+
+def check_no_overlap(
+    kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str, option: str = "--retain"
+) -> None:
+    """Check that no retain or holdout row repeats a forget row: the same question or, without a question, the same text.
+
+    Args:
+        kept: retain or holdout rows.
+        gone: forget rows of this or an earlier request.
+        source: name of these rows in errors.
+        why: what errors say about such a row.
+        option: the option that gives these rows.
+
+    Raises:
+        ValueError: a row does; the message names it.
+    """
+    removed = {row_keys(row)[0] for row in gone}
+    repeats = [place for place, row in enumerate(kept, start=1) if row_keys(row)[0] in removed]
+    if not repeats:
+        return
+    first = kept[repeats[0] - 1]
+    others = len(repeats) - 1
+    more = how = ""
+    if others:
+        more = f", like {others} more row{'s' * (others > 1)}"
+    if option == "--retain":
+        how = ", as `atwu rows retain --corpus` does"
+    raise ValueError(
+        f"{source}: row {repeats[0]} {why} ({(first.question or first.answer)[:60]!r}){more}; leave such rows out of "
+        f"{option}{how}."
+    )
+
+
+def conflict_warnings(rows: Sequence[Example]) -> Iterator[str]:
+    """Yield a warning for each kind of conflict within a set, with the numbers of its first rows."""
+    answers: dict[tuple[object, ...], tuple[int, str]] = {}
+    contradictions, echoes = [], []
+    for place, row in enumerate(rows, start=1):
+        if not row.question:
+            continue
+        said = " ".join(words_of_text(row.answer))
+        first, known = answers.setdefault(tuple(row.messages), (place, said))
+        if known != said:
+            contradictions.append(f"{first} and {place}")
+        if row.answer.strip().casefold() == row.question.strip().casefold():
+            echoes.append(str(place))
+    if contradictions:
+        yield (
+            f"rows {_first(contradictions)} give different answers to the same question; correct one, or leave one out, "
+            "unless both are meant"
+        )
+    if echoes:
+        yield f"the answer of row {_first(echoes)} is its question; correct it, or leave the row out"
+
+
+def _first(named: Sequence[str]) -> str:
+    listed = ", ".join(named[:_NAMED])
+    if len(named) <= _NAMED:
+        return listed
+    return f"{listed} (and {len(named) - _NAMED} more)"

@@ -1,10 +1,10 @@
 """Folder of a run: `OUTPUT.incomplete` while it is under way, `OUTPUT` once it is finished, never both.
 
-    OUTPUT.incomplete/state.json      the process, how far the run is, and the key that identifies it
-    OUTPUT.incomplete/run.lock        held by that process
-    OUTPUT.incomplete/checkpoint-N/   to resume from
+    OUTPUT.incomplete/run.lock        held by the process of the run
+    OUTPUT.incomplete/run.process     its number, for messages
+    OUTPUT.incomplete/checkpoint-N/   to resume from, with the key that identifies the run
     OUTPUT.incomplete/request/        files of an unlearning request (`atwu.request.request_folder`)
-    OUTPUT.incomplete/final/          the result, moved to `OUTPUT` in one step
+    OUTPUT.incomplete/final/          the result, whole once it has a manifest, moved to `OUTPUT` in one step
 
 A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module are replaced.
 """
@@ -12,26 +12,23 @@ A folder left by a killed run is resumed if it belongs to the same run. Only fol
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 from rich.filesize import decimal
 
 from atwu._cache import key_differences
 from atwu._file_reading import printable, read_object
-from atwu._files import atomic_sibling, clear_atomic_siblings, move, write_json
+from atwu._files import atomic_sibling, clear_atomic_siblings, move
 from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu.training.checkpoints import last_checkpoint
+from atwu.training.checkpoints import checkpoint_key, last_checkpoint
 
 RECORD_SCHEMA = "atwu.run/2"
-STATE_NAME, LOCK_NAME = "state.json", "run.lock"
+LOCK_NAME, PROCESS_NAME = "run.lock", "run.process"
 REQUEST_FOLDER, VERDICT_NAME = "request", "verdict.json"
 """What an unlearning request adds to its run."""
 _WORK = ".incomplete"
@@ -78,7 +75,9 @@ def check_inputs_kept(output: Path, inputs: Mapping[str, str | Path | None]) -> 
         if not path.exists():  # a name on the Hub
             continue
         # The files of a folder may themselves be links, as in the cache of the Hub.
-        links = [entry for entry in path.iterdir() if entry.is_symlink()] if path.is_dir() else []
+        links: list[Path] = []
+        if path.is_dir():
+            links = [entry for entry in path.iterdir() if entry.is_symlink()]
         for place in {Path(os.path.realpath(part)) for part in (path, *links)}:
             for folder in replaced:
                 if any(parent.exists() and parent.samefile(folder) for parent in (place, *place.parents)):
@@ -95,9 +94,6 @@ def drop_unfinished(folder: Path) -> None:
     """Remove the work folder atomically, so that a kill leaves no partial folder."""
     with atomic_sibling(folder) as doomed, contextlib.suppress(FileNotFoundError):
         os.replace(unfinished(folder), doomed / "work")
-
-
-logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -121,8 +117,9 @@ class RunFolder:
         self.work = unfinished(self.path)
         self.final, self.request, self.log = (self.work / name for name in ("final", REQUEST_FOLDER, LOG_NAME))
         self.overwrite = overwrite
+        # No timeout: a run that is under way may take days, so a second one ends with an error instead of waiting.
         self._lock = FileLock(self.work / LOCK_NAME, timeout=0)
-        self._kept = {LOCK_NAME}
+        self._kept = {LOCK_NAME, PROCESS_NAME}
         """What `clear` leaves."""
         if self.path.exists():
             if not self._is_run():
@@ -150,13 +147,10 @@ class RunFolder:
         return record.get("schema") == RECORD_SCHEMA
 
     def _is_work(self) -> bool:
-        """Whether the work folder was created by this module; a new one has its lock before its state."""
+        """Whether the work folder was created by this module; a new one is empty before it has its lock."""
         if not self.work.is_dir():
             return False
-        names = {entry.name for entry in self.work.iterdir()}
-        return not names.isdisjoint((STATE_NAME, LOCK_NAME)) or all(
-            name.startswith(f".{STATE_NAME}.") for name in names
-        )
+        return (self.work / LOCK_NAME).exists() or not any(self.work.iterdir())
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""
@@ -187,24 +181,24 @@ class RunFolder:
         return self.trained() or last_checkpoint(self.work) is not None
 
     def trained(self) -> bool:
-        return (self._state() or {}).get("stage") == "trained"
+        """Whether the result is whole: its manifest is written last."""
+        return (self.final / MANIFEST_NAME).is_file()
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Create or reopen the work folder; existing files in it belong to a run with the same key, plain JSON."""
+        """Create or reopen the work folder; checkpoints in it belong to a run with the same key, plain JSON."""
         self._hold()
-        known = None if self.overwrite else self._known()
-        if known is not None:
-            if known == key:
-                return
-            # Without a checkpoint there is nothing to resume from, and nothing to lose.
-            if last_checkpoint(self.work) is not None:
-                raise FileExistsError(
-                    f"{self.work} contains an unfinished run that differs in "
-                    f"{', '.join(key_differences(known, key))}; finish "
-                    "it with its own settings, or pass --overwrite to discard it."
-                )
-        self.clear()
-        self._write_state("training", key)
+        last = last_checkpoint(self.work)
+        # Without a checkpoint there is nothing to resume from, and nothing to lose.
+        if last is None or self.overwrite:
+            self.clear()
+            return
+        known = checkpoint_key(last)
+        # A damaged checkpoint has no key that could be read; the trainer removes it, with a warning, for the one before it.
+        if known is not None and known != key:
+            raise FileExistsError(
+                f"{self.work} contains an unfinished run that differs in {', '.join(key_differences(known, key))}; finish "
+                "it with its own settings, or pass --overwrite to discard it."
+            )
 
     def clear(self) -> None:
         """Remove the files of an unfinished run, except those of the request that it belongs to."""
@@ -215,64 +209,29 @@ class RunFolder:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        self._write_state("prepared", None)
-
-    def _known(self) -> dict[str, Any] | None:
-        """Return the key of the unfinished run; None if there is none, or if its state is damaged (with a warning)."""
-        state = self._state()
-        if state is None or (not state.get("key") and last_checkpoint(self.work) is not None):
-            logger.warning(
-                (
-                    "warning: %s is damaged or missing, so the unfinished run cannot be identified; starting from the "
-                    "beginning"
-                ),
-                self.work / STATE_NAME,
-            )
-            return None
-        return state.get("key")
-
-    def _state(self) -> dict[str, Any] | None:
-        """Return the state, empty for a run that has not begun; None if it is damaged."""
-        try:
-            state: dict[str, Any] = json.loads((self.work / STATE_NAME).read_text(encoding="utf-8"))
-            if state.pop("digest") == _digest(state):
-                return state
-            return None
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None
-
-    def _write_state(self, stage: Literal["prepared", "training", "trained"], key: Mapping[str, Any] | None) -> None:
-        state = {"process": os.getpid(), "stage": stage, "key": key}
-        write_json(self.work / STATE_NAME, {"digest": _digest(state), **state})
 
     def _hold(self) -> None:
         """Lock the work folder for the life of this process."""
         self.work.mkdir(parents=True, exist_ok=True)
-        state = self._state()
+        process = self.work / PROCESS_NAME
         try:
             self._lock.acquire()
         except Timeout:
-            owner = (state or {}).get("process", "unknown")
+            owner = "unknown"
+            if process.is_file():
+                owner = process.read_text(encoding="utf-8")
             raise FileExistsError(f"{self.work} is in use by another run (process {owner}); wait for it.") from None
-        if state is not None:  # a damaged one is reported when the run begins
-            self._write_state(state.get("stage", "prepared"), state.get("key"))
+        process.write_text(str(os.getpid()), encoding="utf-8")
 
     def finish_training(self) -> None:
-        # First the manifest: a stage `trained` says that the result is whole.
         write_manifest(self.final)
-        self._write_state("trained", (self._state() or {}).get("key"))
 
     def publish(self) -> None:
         # If a kill follows the move, the next command sees by the equal manifests that this work is done.
         shutil.copyfile(self.final / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
+            # Moved, not removed: between the two moves a kill leaves both results whole.
             os.replace(self.path, self.work / "old")
         move(self.final, self.path)
         self._lock.release(force=True)
         drop_unfinished(self.path)
-
-
-def _digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

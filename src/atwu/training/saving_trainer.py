@@ -13,10 +13,10 @@ import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,16 @@ from atwu._manifest import LOG_NAME, RECORD_NAME, write_manifest
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.modeling.adapters import adapters_of, merge_adapters, quiet_peft
 from atwu.modeling.device import machine, peak_memory
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import set_end_ids
 from atwu.modeling.layers import unwrap
-from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, check_objects, load_model
+from atwu.modeling.load import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    add_adapter,
+    check_objects,
+    load_model,
+    model_fingerprint,
+)
 from atwu.modeling.model_checks import state_tying
 from atwu.modeling.tokenizer_file import warn_of_rebuilt
 from atwu.training.checkpoints import (
@@ -42,16 +48,21 @@ from atwu.training.checkpoints import (
     packages,
     publish_checkpoint,
     restore_renamed,
+    set_random_state,
     training_key,
+    write_random_state,
 )
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
 from atwu.training.progress import Say, log_text, logged
-from atwu.training.random_state import random_state_name, set_random_state, write_random_state
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
-from atwu.training.sharding import gathered, shard_model
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -113,8 +124,10 @@ class SavingTrainer(Trainer):
 
     def sum_over_processes(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes; returns the sum in each."""
-        reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
-        return reduced
+        if self.args.world_size == 1:
+            return tensor
+        total: Tensor = self.accelerator.reduce(tensor, "sum")
+        return total
 
     def digests(self) -> dict[str, str]:
         """Digests of what the run reads besides model and rows."""
@@ -177,7 +190,9 @@ class SavingTrainer(Trainer):
         adapted = adapters_of(model) is not None
         merge = adapted and not self.args.save_adapter
         if merge and not self.sharded:  # sharded weights are merged below, once the files are written
-            model = merge_adapters(model if use_up else copy.deepcopy(model))
+            if not use_up:
+                model = copy.deepcopy(model)
+            model = merge_adapters(model)
         self.write_weights(model, folder)
         self.accelerator.wait_for_everyone()
         if self.args.process_index != 0:
@@ -199,8 +214,10 @@ class SavingTrainer(Trainer):
         config, loaded = self.args, self.loaded
         base = adapters_of(loaded.model)
         kind = "model"
-        if base is not None:
-            kind = "adapter" if config.save_adapter else "merged"
+        if base is not None and config.save_adapter:
+            kind = "adapter"
+        elif base is not None:
+            kind = "merged"
         if loaded.source is not None:
             start = dataclasses.asdict(loaded.source)
         else:  # a model in memory; it may know the name by which it was loaded
@@ -239,7 +256,7 @@ class SavingTrainer(Trainer):
         """Write a model (None: skip) and its extra files; called in every process, and gathers a sharded model."""
         weights = None
         if self.sharded and model is not None:
-            weights = gathered(self.accelerator, self.model)
+            weights = gather_weights(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
             if self.processing_class is not None:
@@ -337,7 +354,10 @@ class SavingTrainer(Trainer):
             set_random_state(path, self.args.device)
 
     def _random_state_file(self, checkpoint: str) -> Path:
-        return Path(checkpoint) / random_state_name(self.args.process_index, self.args.world_size)
+        name = "random_state.json"
+        if self.args.world_size > 1:
+            name = f"random_state_{self.args.process_index}.json"
+        return Path(checkpoint) / name
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""
@@ -373,3 +393,44 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
     record = public_record(read_object(folder / RECORD_NAME))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
     return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)
+
+
+# Several processes: what accelerate and transformers leave open about sharded weights (FSDP 2).
+
+
+def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> _T:
+    """Compute a value in the main process and broadcast it to every process."""
+    if config.world_size == 1:
+        return make()
+    from accelerate.utils import broadcast_object_list
+
+    objects: list[Any] = [None]
+    if config.process_index == 0:
+        objects = [make()]
+    broadcast_object_list(objects)
+    value: _T = objects[0]
+    return value
+
+
+def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
+    """Enable sharding in an accelerator without an FSDP plugin, as for processes on CPUs; `options` are the
+    plugin's."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    state, plugin = accelerator.state, FullyShardedDataParallelPlugin(**options)
+    if state.mixed_precision != "no":
+        plugin.set_mixed_precision(state.mixed_precision)
+    state.fsdp_plugin = plugin
+    state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+
+def gather_weights(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
+    """Gather all weights of a sharded model in the main process; tied weights are one tensor, as `save_pretrained`
+    expects."""
+    weights: dict[str, Tensor] = accelerator.get_state_dict(model)
+    named = list(model.named_parameters(remove_duplicate=False))
+    # Gathering makes copies of tied weights, which `save_pretrained` would write twice.
+    first = {id(parameter): name for name, parameter in reversed(named)}
+    shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
+    return weights | shared

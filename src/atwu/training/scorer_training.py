@@ -20,11 +20,11 @@ from torch import Tensor
 
 from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.likelihood import gradient_ascent
-from atwu.methods.losses.reduction import reduced, token_mean
+from atwu.methods.losses.reduction import reduce_loss, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.learned import LearnedScores
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
+from atwu.methods.weightings.model_based import LearnedScores
 from atwu.methods.weightings.token_scorer import LabelPrior, Prior, TokenScorer, scorer_objective
 from atwu.training.training_rows import UnlearningRows
 
@@ -110,8 +110,9 @@ class ScorerAlternation:
         """Whether the model's optimizer makes the updates."""
         self.updates = 0
         forget_weight = recipe.factors.forget_weight
-        # In the joint procedure the scorer minimizes the model's own forget term.
-        self._gamma = forget_weight if self.joint else self.settings.gamma(forget_weight)
+        self._gamma = self.settings.gamma(forget_weight)
+        if self.joint:  # the scorer minimizes the model's own forget term
+            self._gamma = forget_weight
         self._reduce = reduce
         self._collected: list[_Collected] = []
         self.optimizer = torch.optim.SGD(
@@ -123,7 +124,9 @@ class ScorerAlternation:
 
     def every(self, max_steps: int) -> int:
         """Return the optimizer steps per scorer step; with `scorer_min_updates` a run has at least one scorer step."""
-        every = 1 if self.joint else self.settings.scorer_every
+        every = self.settings.scorer_every
+        if self.joint:
+            every = 1
         if self.settings.scorer_min_updates and max_steps > 0:
             return min(every, max_steps)
         return every
@@ -140,7 +143,9 @@ class ScorerAlternation:
             labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
         hidden = result.outputs.hidden(self.scorer.hidden_position).detach()
-        flat_labels = labels[result.mask].to(hidden) if labels is not None else None
+        flat_labels = None
+        if labels is not None:
+            flat_labels = labels[result.mask].to(hidden)
         self._collected.append(_Collected(hidden, offset, result.terms.constant(), result.factor, flat_labels))
 
     def step(self, max_steps: int) -> Tensor:
@@ -162,9 +167,11 @@ class ScorerAlternation:
             inner = max(1, math.ceil(settings.scorer_min_updates / max(1, steps)))
             planned = max(1, steps * inner)
             for update in range(inner):
-                if update:
+                if update:  # the gradient of the first one is computed above, with the objective that is returned
                     self._backward()
-                share = 1.0 if settings.scorer_schedule == "constant" else max(0.0, 1 - self.updates / planned)
+                share = 1.0
+                if settings.scorer_schedule == "linear":
+                    share = max(0.0, 1 - self.updates / planned)
                 for group in self.optimizer.param_groups:
                     group["lr"] = settings.scorer_learning_rate * share
                 self.optimizer.step()
@@ -177,7 +184,7 @@ class ScorerAlternation:
         scores = [self.scorer(batch.hidden, batch.offset) for batch in self._collected]
         all_scores = torch.cat(scores)
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])
-        lengths = lengths[lengths > 0]
+        lengths = lengths[lengths > 0]  # a row without counted tokens has no share above 1/2
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
         totals = self._reduce(
             torch.stack(
@@ -223,13 +230,14 @@ class ScorerAlternation:
                 continue
             mask = batch.terms.mask
             weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
-            weights = weights if batch.factor is None else weights * batch.factor
+            if batch.factor is not None:
+                weights = weights * batch.factor
             if self.settings.scorer_objective == "ga":
                 total = total + token_mean(gradient_ascent(batch.terms.logps, weights), mask, count=tokens)
                 continue
             loss = self.recipe.forget_component
             values = loss.values(batch.terms, weights)
-            total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
+            total = total + reduce_loss(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total
 
     def join(self, optimizer: torch.optim.Optimizer) -> None:

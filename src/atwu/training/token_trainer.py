@@ -1,4 +1,4 @@
-"""Base trainer of this package: its rows and its loss.
+"""Base trainer of this package, with its rows and its loss, and the trainer of supervised fine-tuning.
 
 Rows are drawn by (seed, epoch, index). Losses are sums over tokens divided by the count of the whole optimizer step, so
 they need no scaling for gradient accumulation or data parallelism. A non-finite loss stops the run.
@@ -23,15 +23,18 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._command import deferred, write_line
 from atwu._files import file_lock
-from atwu.data.pairing import EpochSampler, PairedDataset
+from atwu.data.pairing import EpochSampler, PairedDataset, collate_pairs
 from atwu.methods.component_inputs import NormalizationCounts
+from atwu.methods.losses.reduction import token_mean
+from atwu.modeling.batches import TokenBatch
 from atwu.modeling.device import emulates_bfloat16, keep_freed_memory
+from atwu.modeling.forward import forward_tokens
 from atwu.training.checkpoints import checkpoint_to_resume, step_of
-from atwu.training.config import TokenTrainingConfig
-from atwu.training.load_to_train import LoadedModel
+from atwu.training.config import FinetuneConfig, TokenTrainingConfig
+from atwu.training.load_to_train import LoadedModel, with_lora
 from atwu.training.progress import Interrupted, ProgressLine
+from atwu.training.row_sets import RowsInput, check_ids, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.saving_trainer import SavingTrainer, Timing
-from atwu.training.sharding import repeats
 
 EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
 """Advice where transformers' evaluation does not apply."""
@@ -65,17 +68,16 @@ class TokenTrainer(SavingTrainer):
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # in notebooks transformers shows a table instead
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self.sum_over_processes, self.accelerator.wait_for_everyone)
-        dataset: Any = self.train_dataset
-        waiting = dataset.waiting if isinstance(dataset, PairedDataset) else 0
-        rows = len(dataset) - waiting
+        pairs = cast(PairedDataset, self.train_dataset)
+        rows = len(pairs) - pairs.waiting
         self.sampler = EpochSampler(
-            len(dataset),
-            waiting=waiting,
+            len(pairs),
+            waiting=pairs.waiting,
             seed=args.rows_seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
             per_step=args.rows_per_step,
-            pairs=dataset if isinstance(dataset, PairedDataset) else None,
+            pairs=pairs,
         )
         self.stateful.append(self.sampler)
         for callback in (self._interrupted, _Epochs(self.sampler), ProgressLine(self)):
@@ -122,7 +124,12 @@ class TokenTrainer(SavingTrainer):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
         repeated = self.args.rows_repeated(self.sampler.served)
         if repeated:
-            self.say(repeats(repeated))
+            # accelerate repeats them silently, so that no process waits for another at the end of an epoch.
+            self.say(
+                f"warning: the last step of an epoch repeats {repeated} of its first rows, so that all processes have equally "
+                "many; choose sizes that divide the number of rows, or use --dataloader-drop-last, to match training in one "
+                "process"
+            )
         keep_freed_memory(self.args.device)
         try:
             self._prepare_run()
@@ -206,7 +213,7 @@ class TokenTrainer(SavingTrainer):
         """
         loss = self._token_loss(model, inputs, num_items_in_batch or NormalizationCounts())
         if not torch.isfinite(loss.detach()):
-            rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
+            rows = inputs["rows"].tolist()
             raise self.not_finite(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
         # Data parallelism averages gradients over processes, but the counts include all of them.
         loss = loss * self.args.world_size
@@ -232,9 +239,7 @@ class TokenTrainer(SavingTrainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and non-padding token."""
-        batches = [inputs]
-        if "attention_mask" not in inputs:  # sets of rows by name, beside tensors of indices
-            batches = [batch for batch in inputs.values() if isinstance(batch, dict)]
+        batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 
@@ -257,3 +262,73 @@ class _Epochs(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._sampler.set_epoch(int(state.epoch + 1e-6))  # within an epoch, a checkpoint's epoch is fractional
+
+
+# Fine-tuning
+
+
+class FinetuneTrainer(TokenTrainer):
+    """Trainer that minimizes the negative log-likelihood of the answers.
+
+    The loss is already divided by the token count of the whole optimizer step. Logged: `loss`, in nats per answer
+    token.
+
+    Args:
+        model: the causal language model to train, plain or from `load_to_train`.
+        args: the configuration.
+        train_dataset: rows of any kind that `encode_dataset` takes.
+        processing_class: the model's tokenizer.
+        peft_config: a `LoraConfig` to use instead of `lora_*` of `args`.
+        callbacks: transformers callbacks.
+        kwargs: other arguments of `TokenTrainer`; `say` receives status messages, one line each.
+    """
+
+    args: FinetuneConfig
+    command = "finetune"
+
+    def __init__(
+        self,
+        model: nn.Module | LoadedModel,
+        args: FinetuneConfig,
+        *,
+        train_dataset: RowsInput,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        callbacks: list[TrainerCallback] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs.get("eval_dataset") is not None:
+            self.evaluate()
+        if peft_config is not None:
+            args = with_lora(args, peft_config)
+        encoded = encode_dataset(
+            train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
+        )
+        if encoded is not train_dataset:
+            warn_about_rows(encoded)
+        super().__init__(
+            model,
+            args,
+            # Pairs without retain rows, so that the sampler and the counting of rows are those of unlearning.
+            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.rows_seed),
+            data_collator=collate_pairs,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            **kwargs,
+        )
+        check_lengths(self.loaded.model, encoded.rows)
+        if processing_class is None:
+            check_ids(self.loaded.model, encoded.rows)
+        self.sets = {"training": encoded}
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a TypeError that names `atwu.evaluate`."""
+        raise TypeError(f"FinetuneTrainer does not evaluate: leave eval_dataset out, and {EVALUATE_INSTEAD}.")
+
+    def _count(self, batches: Sequence[Any]) -> dict[str, float]:
+        return {"retain_tokens": float(sum(TokenBatch.of(batch["forget"]).mask.sum() for batch in batches))}
+
+    def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
+        layout: Any = self.args.layout
+        (out,) = forward_tokens(model, [inputs["forget"]], layout=layout)
+        return token_mean(-out.logps, out.mask, count=batch_counts.retain_tokens)

@@ -14,17 +14,22 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, run_key, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
-from atwu._manifest import RECORD_NAME, is_intact
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, is_intact
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
 from atwu.methods.component import RowsName
-from atwu.modeling.chat_template import template_text
-from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
-from atwu.modeling.load import check_model_name, is_adapter, load_model, load_tokenizer
+from atwu.modeling.load import (
+    check_model_name,
+    is_adapter,
+    load_model,
+    load_tokenizer,
+    model_fingerprint,
+    stored_weights_fingerprint,
+)
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
+from atwu.modeling.tokenizer_file import template_text
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import FinetuneConfig, TokenTrainingConfig, UnlearnConfig
-from atwu.training.finetune import FinetuneTrainer
 from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
 from atwu.training.method_trainer import MethodTrainer
 from atwu.training.progress import JsonLog, Say, logged, silent
@@ -32,12 +37,13 @@ from atwu.training.row_sets import RowSet, encode_dataset, report_rows
 from atwu.training.run_folder import RunFolder
 from atwu.training.saving_trainer import push
 from atwu.training.scorer_training import scorer_of
-from atwu.training.token_trainer import TokenTrainer
+from atwu.training.token_trainer import FinetuneTrainer, TokenTrainer
 from atwu.training.training_rows import unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
 AUXILIARY_EPOCHS = 5
+"""Epochs of an auxiliary model: those of fine-tuning by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,12 @@ def rows_read(sources: Mapping[str, str | LoadedRows | None]) -> dict[str, str |
     files: dict[str, str | Path | None] = {}
     for what, source in sources.items():
         name = source.source if isinstance(source, LoadedRows) else source
-        for number, path in enumerate(files_of(name) if name else ()):
-            name_of_file = f"{what} ({number + 1})" if number else what
+        if not name:
+            continue
+        for number, path in enumerate(files_of(name), start=1):
+            name_of_file = what
+            if number > 1:
+                name_of_file = f"{what} ({number})"
             files[name_of_file] = path
     return files
 
@@ -184,8 +194,9 @@ def train_run(
         )
     log: list[TrainerCallback] = [JsonLog(folder.log)]
     trainer = MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=log)
-    for callback in watch(trainer) if watch else ():
-        trainer.add_callback(callback)
+    if watch is not None:
+        for callback in watch(trainer):
+            trainer.add_callback(callback)
     return train_into(folder, trainer, settings)
 
 
@@ -312,8 +323,10 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         if trainer.state.global_step == 0:
             raise ValueError("no training step was taken, so the model is unchanged; no result was written.")
-        trainer.check_finite()
+        trainer.check_finite()  # the last step may have been the one that broke them, and no checkpoint follows it
         if first:
+            # First the manifest, without which a folder that a kill leaves half removed is not taken for a result.
+            (folder.final / MANIFEST_NAME).unlink(missing_ok=True)
             shutil.rmtree(folder.final, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
         trainer.write_result(folder.final, settings=settings, use_up=True)

@@ -16,7 +16,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import attack_rows
 from atwu.evaluation.facts.model_states import check_memory, fine_tuned
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 ROWS = [

@@ -20,7 +20,7 @@ from atwu.evaluation.facts.model_states import (
     moved_layer,
     rounded_states,
 )
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from tests.micro_models import write_micro
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from atwu.evaluation.facts.model_states import quantized_weights, rounded_weight
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import model_fingerprint
 
 
 def test_levels_by_hand():

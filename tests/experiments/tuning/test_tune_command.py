@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from atwu.benchmarks.people_rows import people
-from atwu.training.config import UnlearnConfig
-from atwu.training.preset_files import read_preset
+from atwu.training.config import UnlearnConfig, read_preset
 from tests.commands import run_here
 from tests.micro_models import write_models
 

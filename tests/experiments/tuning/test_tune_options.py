@@ -16,7 +16,7 @@ from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext
 from atwu.experiments.search import FinishedTrial, Search, SearchResult, check_search
 from atwu.methods.method_table import METHODS
-from atwu.training.preset_files import read_preset
+from atwu.training.config import read_preset
 from tests.commands import Done, run_here
 
 PLAIN = [{"text": "Orla Quist lives in Kelbury."}]

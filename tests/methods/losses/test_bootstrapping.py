@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.bootstrapping import TokenBootstrapping
+from atwu.methods.losses.likelihood import TokenBootstrapping
 
 
 @pytest.mark.parametrize(("share", "tokens"), [(0.0, 3), (0.5, 3), (1.0, 50)])

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.methods.losses.primal_dual import DualAscent, LimitedNLL, LogitMargin
+from atwu.methods.losses.divergence import LogitMargin
+from atwu.methods.losses.likelihood import DualAscent, LimitedNLL
 
 
 def test_equals_the_margin_of_logits():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from atwu.methods.weightings.combine import mean_of_ranks, product
+from atwu.methods.weightings.model_based import mean_of_ranks, product
 
 MASK = torch.tensor([[True, True, True, False], [True, False, True, True]])
 FIRST = torch.tensor([[0.1, 0.5, 0.5, 9.0], [3.0, float("nan"), 1.0, 2.0]], dtype=torch.float64)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.methods.weightings.masks import below_mean, differing
+from atwu.methods.weightings.fixed_weights import below_mean, differing
 
 RUNNING = np.log([0.9, 0.2, 0.6, 0.5])
 GAPPED = np.log([0.9, 0.05, 0.95, 0.1, 0.99])

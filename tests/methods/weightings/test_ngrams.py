@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.masks import NgramTable
+from atwu.methods.weightings.fixed_weights import NgramTable
 
 A, B, C, D, E = range(10, 15)
 

@@ -7,7 +7,7 @@ import pytest
 from atwu import _extras
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.nouns import noun_finder, noun_mask, simple_nouns
+from atwu.methods.weightings.fixed_weights import noun_finder, noun_mask, simple_nouns
 
 
 def row(*offsets):

@@ -7,7 +7,7 @@ import pytest
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 
 PROMPT, THE, IS, NAME, END = 1, 2, 3, 4, 5

@@ -6,7 +6,7 @@ import numpy as np
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.methods.weightings.rarity import WordCounts, question_words, rare_nouns, words_of_tokens
+from atwu.methods.weightings.fixed_weights import WordCounts, question_words, rare_nouns, words_of_tokens
 
 RETAIN = [
     Example.from_qa("Who?", "She met Orla.", subject="Orla"),

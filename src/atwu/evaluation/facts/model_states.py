@@ -37,7 +37,7 @@ def rounded_states(model: Any) -> Mapping[str, AbstractContextManager[None]]:
     """
     import torch
 
-    from atwu.modeling.modes import bfloat16_weights
+    from atwu.modeling.layers import bfloat16_weights
 
     if getattr(model, "is_quantized", False):
         return {}
@@ -81,7 +81,7 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
     As with bitsandbytes and GPTQ, embeddings, output head, biases, norms and unmerged LoRA matrices keep their
     precision. int8 has one scale per output channel, int4 one per 128 inputs.
     """
-    from atwu.modeling.modes import restored
+    from atwu.modeling.layers import restored
 
     weights = list(_matrices(model))
     if not weights:
@@ -144,7 +144,7 @@ def fine_tuned(
     import torch
     from torch.utils.data import BatchSampler, RandomSampler
 
-    from atwu.modeling.modes import restored
+    from atwu.modeling.layers import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     size, generator = min(batch_size, len(bare)), torch.Generator().manual_seed(seed)
@@ -164,7 +164,7 @@ def fine_tuned(
 def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
     """Attach new LoRA adapters and remove them on leaving; the model's own weights do not change."""
     from atwu.modeling.adapters import Lora, attach
-    from atwu.modeling.modes import restored_modes
+    from atwu.modeling.layers import restored_modes
 
     trainable = [(weight, weight.requires_grad) for weight in model.parameters()]
     with restored_modes(model):

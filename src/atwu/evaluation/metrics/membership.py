@@ -310,7 +310,7 @@ class GradientNorm(Metric):
 @contextmanager
 def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
     """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
-    from atwu.modeling.modes import eval_mode
+    from atwu.modeling.layers import eval_mode
 
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]

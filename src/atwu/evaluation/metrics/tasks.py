@@ -244,7 +244,7 @@ def _as_before(model: PreTrainedModel) -> Iterator[None]:
     """Restore train/eval modes and random states, which the harness changes."""
     import torch
 
-    from atwu.modeling.modes import restored_modes
+    from atwu.modeling.layers import restored_modes
 
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] * (model.device.type == "cuda")

@@ -219,6 +219,7 @@ class NoviceTeacher(WeightedDistance):
         place, last = ids.to(plain).unbind(1)
         eta = self.eta_start + (self.eta - self.eta_start) * place / last.clamp(min=1)
         target = plain + eta[:, None] * (novice - expert)
+        # What the product of readings makes of unlikely tokens is noise: eta multiplies the errors of their logits.
         least = target.topk(min(self.target_tokens, target.shape[-1])).values[:, -1:]
         return kl(logps, target.masked_fill(target < least, -math.inf).log_softmax(-1))
 

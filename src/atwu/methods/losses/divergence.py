@@ -1,4 +1,4 @@
-"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, and the retain and preserve losses KL and JS.
+"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, PDU, and the retain and preserve losses KL and JS.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
 `logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a
@@ -69,6 +69,7 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
     """
     earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
     logp = logps.gather(1, ids).clamp(min=LOWEST_LOGP)
+    # log((1 + p) / 2) as log1p((p - 1) / 2), and p - 1 as expm1(log p): exact where p is close to 1, where training ends.
     p, p_minus_1 = logp.exp(), logp.expm1()
     terms = p * logp - (1 + p) * (p_minus_1 / 2).log1p() - LN2 * p_minus_1
     mass = (~earlier).sum(-1)
@@ -99,8 +100,10 @@ class WeightedDistance(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
-        # Minimizing a distance would shrink all learned scores; normalized within the row, only their ratios matter.
-        return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
+        if terms.learned:
+            # Minimizing a distance would shrink all learned scores; normalized within the row, only their ratios matter.
+            weights = shares(weights, terms.mask)
+        return weights * terms.distance
 
 
 class JSToRefusal(WeightedDistance):
@@ -229,6 +232,20 @@ class MaxEntropy(WeightedDistance):
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
+
+
+class LogitMargin(WeightedDistance):
+    """`(max z - mean z)^2` over the vocabulary; 0 at the uniform distribution, hundreds for a trained model (PDU).
+
+    The difference is the same for logits z and log-probabilities. Published code takes the logits that follow each answer
+    token, which predict the next one, instead of those before it.
+    """
+
+    formula = "w (max z - mean z)²"
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        logps = logps.clamp(min=LOWEST_LOGP)
+        return (logps.amax(-1) - logps.mean(-1)).square()
 
 
 class _ToOriginal(RetainLoss):

@@ -1,15 +1,19 @@
-"""Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain loss.
+"""Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain losses.
 
-Each returns one value per token, to be minimized. `weights` are the token weights; they have a gradient only in a scorer
-step. `logps` is log p(x_t | x_<t) under the current model; all tensors have the same, arbitrary shape.
+`weights` are the token weights; they have a gradient only in a scorer step. `logps` is log p(x_t | x_<t) under the current
+model. All tensors have the same shape (batch, tokens); a loss has one value per token, to be minimized, or one per sequence.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossTerms
+from atwu.methods.losses.divergence import LOWEST_LOGP
+from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +62,9 @@ class SatGA(ForgetLoss):
         return self._saturated(terms.logps, weights, self.beta * terms.logps)
 
     def _saturated(self, logps: Tensor, weights: Tensor, exponent: Tensor) -> Tensor:
-        return weights * (exponent.detach() if self.detach_saturation else exponent).exp() * logps
+        if self.detach_saturation:
+            exponent = exponent.detach()
+        return weights * exponent.exp() * logps
 
 
 class SatGAPlus(SatGA):
@@ -74,6 +80,79 @@ class SatGAPlus(SatGA):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return self._saturated(terms.logps, weights, self.beta * weights * terms.logps)
+
+
+class _Mixture(ForgetLoss):
+    """Gradient ascent on a mixture of the answer and what the model itself would say (Li et al. 2025).
+
+    Ascent on the answer alone moves its probability to what is likely already, often a rewording of the answer; the mixture
+    lowers the model's likeliest tokens (BS-T) or its own sampled answers (BS-S) too.
+    """
+
+    belief_weight: float = number(
+        0.5,
+        symbol="λ",
+        search=Range(0.1, 0.9, log=False),
+        help="share of what the model itself would say in the target, at most 1; 0 is gradient ascent",
+    )
+
+    def __post_init__(self) -> None:
+        if self.belief_weight > 1:
+            raise ValueError(
+                f"belief_weight must be between 0 and 1 (a share of the target), got {self.belief_weight}."
+            )
+
+    def mixture(self, answer: Tensor, belief: Tensor) -> Tensor:
+        return (1 - self.belief_weight) * answer + self.belief_weight * belief
+
+
+class TokenBootstrapping(_Mixture):
+    """`w ((1 - lambda) log p + lambda sum of q log p)`, (arXiv 2510.19422, eq. 6 and 7).
+
+    q is p restricted to its k likeliest tokens and normalized, without gradient. The mean is over tokens; an implementation on
+    open-unlearning takes the mean of the rows' means.
+    """
+
+    formula = "w ((1-λ) log p + λ Σ q log p), top k"
+    belief_tokens: int = number(
+        20,
+        symbol="k",
+        search=Range(5, 50, integer=True),
+        positive=True,
+        help="number of likeliest tokens that are lowered with the answer",
+    )
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        likeliest = logps.topk(min(self.belief_tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
+        return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        return gradient_ascent(self.mixture(terms.logps, terms.distance), weights)
+
+
+class SequenceBootstrapping(_Mixture):
+    """`(1 - lambda) mean of w log p + lambda mean of log p(own answer)`, means over tokens (arXiv 2510.19422, eq. 8).
+
+    The own answer of each question is sampled at temperature 1, anew in every epoch. An implementation on open-unlearning takes
+    means over the tokens of a batch, and samples answers for one batch in two epochs, which all other batches then use too.
+    """
+
+    formula = "(1-λ) mean w log p + λ mean log p(own)"
+    reduction = "sequences"
+    reads_alternates = True
+
+    def sampled_readings(self) -> dict[str, float]:
+        return {"forget": 1.0}
+
+    def other_answers(self, rows: AnswerRows) -> None:
+        return None
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.alternate_logps is not None
+        assert terms.alternate_mask is not None
+        answer = row_means(gradient_ascent(terms.logps, weights), terms.mask)
+        return self.mixture(answer, row_means(terms.alternate_logps, terms.alternate_mask))
 
 
 class LearnAlternate(ForgetLoss):
@@ -105,6 +184,53 @@ class NLL(RetainLoss):
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         return -out.logps
+
+
+class LimitedNLL(NLL):
+    """NLL with a limit (PDU, Entesari et al. 2025, arXiv 2506.05314): its weight is the multiplier of that constraint.
+
+    The multiplier starts as `retain_weight` and follows the loss of each optimizer step (`DualAscent`); published code updates
+    it in every micro-batch.
+    """
+
+    formula = "-log p of retain answers, at most ε"
+    retain_bound: float = number(
+        0.3,
+        symbol="ε",
+        search=Range(0.05, 1.0),
+        help="PDU: limit of the retain loss in nats; set it above that of the original model",
+    )
+    dual_step: float = number(
+        5.0,
+        symbol="η",
+        search=Range(0.5, 20.0),
+        help="PDU: step size of the retain weight; larger enforces the limit sooner",
+    )
+    dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")
+
+    def weight_updates(self, start: float) -> DualAscent:
+        return DualAscent(self, start)
+
+
+class DualAscent:
+    """The retain weight of a run with a `LimitedNLL`; in checkpoints as `retain_multiplier.json`."""
+
+    _NAME = "retain_multiplier.json"
+
+    def __init__(self, limited: LimitedNLL, start: float) -> None:
+        self._limited, self.multiplier = limited, start
+
+    def update(self, retain: float, epoch: float) -> None:
+        """`max(0, lambda + eta (L_r - epsilon))` after an optimizer step: rises while the retain loss is above its limit."""
+        limited = self._limited
+        if epoch >= limited.dual_warmup:
+            self.multiplier = max(0.0, self.multiplier + limited.dual_step * (retain - limited.retain_bound))
+
+    def save(self, folder: str) -> None:
+        Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
+
+    def load(self, folder: str) -> None:
+        self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))
 
 
 class PreserveNLL(PreserveLoss):

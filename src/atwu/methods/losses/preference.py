@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from atwu.modeling.forward import TokenOutputs
 
 _SMALLEST_TOTAL = 1e-8
+"""Keeps the division finite for an answer whose weights are all 0."""
 DIVERGENCES = ("total_variation", "kl", "jensen_shannon", "pearson")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from atwu.methods.component import Reduction
 
 
-def reduced(
+def reduce_loss(
     values: Tensor,
     weights: Tensor,
     mask: Tensor,

@@ -38,7 +38,7 @@ class LogprobMask(FixedWeighting):
     reads_original = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.masks import below_mean
+        from atwu.methods.weightings.fixed_weights import below_mean
 
         return [below_mean(logps) for logps in context.ref_logps()]
 
@@ -67,7 +67,7 @@ class ModelDifference(FixedWeighting):
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
-        from atwu.methods.weightings.masks import differing
+        from atwu.methods.weightings.fixed_weights import differing
 
         pairs = zip(
             context.logps_of(str(self.auxiliary_forget)), context.logps_of(str(self.auxiliary_retain)), strict=True
@@ -82,7 +82,7 @@ class NgramDifference(FixedWeighting):
     reads_retain = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.masks import NgramTable, differing
+        from atwu.methods.weightings.fixed_weights import NgramTable, differing
 
         first, second = NgramTable.of(context.forget), NgramTable.of(context.retain or ())
         return (differing(first.probabilities(row), second.probabilities(row)) for row in context.forget)
@@ -101,12 +101,12 @@ class Nouns(FixedWeighting):
         return [*super().needs(), "a noun finder (--noun-finder: a spaCy model, or simple)"]
 
     def check(self) -> None:
-        from atwu.methods.weightings.nouns import noun_finder
+        from atwu.methods.weightings.fixed_weights import noun_finder
 
         noun_finder(self.noun_finder)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.nouns import noun_finder, noun_mask
+        from atwu.methods.weightings.fixed_weights import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
         return (noun_mask(row, answer, finder) for row, answer in zip(context.forget, context.answers, strict=True))
@@ -166,7 +166,7 @@ class Rarity(FixedWeighting):
     reads_retain = True
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.rarity import TokenCounts
+        from atwu.methods.weightings.fixed_weights import TokenCounts
 
         counts = TokenCounts.of(context.retain or ())
         return (counts.rarity(row) for row in context.forget)
@@ -182,7 +182,7 @@ class WordRarity(FixedWeighting):
     reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.rarity import WordCounts
+        from atwu.methods.weightings.fixed_weights import WordCounts
 
         counts = WordCounts.of(context.retain_text or ())
         return (counts.rarity(row, text) for row, text in zip(context.forget, context.forget_text or (), strict=True))
@@ -196,7 +196,7 @@ class RareNouns(Nouns):
     reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.rarity import WordCounts, question_words, rare_nouns, words_of_tokens
+        from atwu.methods.weightings.fixed_weights import WordCounts, question_words, rare_nouns, words_of_tokens
 
         counts, nouns = WordCounts.of(context.retain_text or ()), super().precompute(context)
         for row, text, mask in zip(context.forget, context.forget_text or (), nouns, strict=True):

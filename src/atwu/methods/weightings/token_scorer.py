@@ -20,7 +20,7 @@ from atwu._file_reading import read_json, type_adapter, validated
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.errors import ModelFileError
-from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.modeling.forward import HiddenPosition
 from atwu.modeling.model_files import read_tensors
 
@@ -135,8 +135,10 @@ class TokenScorer(nn.Module):
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
         kind: Literal["rarity", "labels"] | None = None
-        if self.prior is not None:
-            kind = "labels" if isinstance(self.prior, LabelPrior) else "rarity"
+        if isinstance(self.prior, LabelPrior):
+            kind = "labels"
+        elif self.prior is not None:
+            kind = "rarity"
         config = _ScorerConfig(
             hidden_size=self.linear.in_features,
             bias=self.linear.bias is not None,

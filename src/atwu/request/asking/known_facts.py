@@ -21,8 +21,7 @@ from atwu.data.schema import Example, Span, merged_spans
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.judge.rules.refusals import is_refusal
-from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, replaceable_name
-from atwu.modeling.name_neighbours import names_by_kind
+from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, names_by_kind, replaceable_name
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
 from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt, first_sentence
 from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectKind, SubjectQuestion
