@@ -59,8 +59,13 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
 
 
 def check_as_written(folder: Path, *, weights: bool = True) -> None:
-    """Check a folder against its manifest, if it has one; once per process while its files do not change."""
+    """Check a folder against its manifest, if it has one; once per process while its files do not change.
+
+    A run without a manifest gives a warning.
+    """
     if not (folder / MANIFEST_NAME).is_file():
+        if weights and (folder / RECORD_NAME).is_file():
+            _warn_unchecked(folder)
         return
     # Part of what the result is cached under: a folder that changed is checked again.
     times = tuple(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()))
@@ -69,6 +74,11 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
         raise ValueError(
             f"{folder} is damaged ({wrong}); create it again, or remove its {MANIFEST_NAME} if you changed it on purpose."
         )
+
+
+@functools.cache  # says it once
+def _warn_unchecked(folder: Path) -> None:
+    logger.warning("warning: %s is a run without %s, so its files are not verified", folder, MANIFEST_NAME)
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from atwu._names import source_location
 
+_T = TypeVar("_T")
 Direction = Literal["up", "down", "none"]
 """Which way is better."""
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
@@ -86,3 +87,9 @@ class Column:
 
 AggregateColumn = partial(Column, sets=(OVERALL,))
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
+
+
+def apply_known(formula: Callable[..., _T | None], *columns: Iterable[Any]) -> list[_T | None]:
+    """Apply a formula row by row to columns of equal length; None where a row lacks one of its inputs."""
+    rows = zip(*columns, strict=True)
+    return [None if any(value is None for value in row) else formula(*row) for row in rows]

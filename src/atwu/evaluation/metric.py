@@ -15,9 +15,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from atwu._options import Option
-from atwu.data.arrays import apply_known
 from atwu.data.render import check_system
-from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
+from atwu.evaluation.columns import FORGET_OR_RETAIN, Column, apply_known
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe

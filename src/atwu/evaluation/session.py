@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from atwu.benchmarks.base import Probe, Probes
-from atwu.data.arrays import apply_known
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system, without_thoughts
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.columns import RETAIN
+from atwu.evaluation.columns import RETAIN, apply_known
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
 from atwu.evaluation.teacher_forced import OriginalReader, TokenRow, read_tokens

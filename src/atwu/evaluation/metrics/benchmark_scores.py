@@ -9,8 +9,8 @@ import numpy as np
 
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
-from atwu.data.arrays import FloatArray, apply_known
-from atwu.evaluation.columns import FORGET, LUME, MUSE, OVERALL, RETAIN, AggregateColumn, Column, Percent
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, LUME, MUSE, OVERALL, RETAIN, AggregateColumn, Column, Percent, apply_known
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric

@@ -14,9 +14,8 @@ from functools import partial
 from types import SimpleNamespace
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.arrays import apply_known
 from atwu.data.schema import Example
-from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
+from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent, apply_known
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.questions import FAMILY_TEMPLATES

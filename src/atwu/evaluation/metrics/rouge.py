@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require, without_init
-from atwu.data.arrays import FloatArray, apply_known
-from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column, apply_known
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.intervals import AggregateMetric
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric

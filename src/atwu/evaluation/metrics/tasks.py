@@ -47,7 +47,7 @@ def harness(
     tokenizer: PreTrainedTokenizerBase,
     tasks: Sequence[str],
     *,
-    task_folder: Path | None = None,
+    task_folder: str | Path | None = None,
     limit: int | None = None,
 ) -> dict[str, MetricValue]:
     """Run tasks of lm-evaluation-harness.
@@ -146,12 +146,13 @@ class Tasks(Metric):
         self.session.task_values = self._scores
 
 
-def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
+def _task_manager(tasks: Sequence[str], task_folder: str | Path | None) -> Any:
     """Return the harness's task index; its 14,000 built-in tasks are read (seconds) only if the folder lacks a task."""
     manager_class = require("lm_eval.tasks", extra=_EXTRA).TaskManager
     own: list[str] = []
     inside, path = "", None
-    if folder is not None:
+    if task_folder is not None:
+        folder = Path(task_folder)
         if not folder.is_dir():
             raise ValueError(f"task_folder {str(folder)!r} is not a folder; give the folder with the task files.")
         path = str(folder)

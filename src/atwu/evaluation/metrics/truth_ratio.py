@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atwu.data.arrays import FloatArray, apply_known
-from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column, apply_known
 from atwu.evaluation.intervals import AggregateMetric, Estimate
 from atwu.evaluation.metric import Metric
 
