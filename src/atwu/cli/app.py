@@ -122,20 +122,26 @@ def in_a_line(error: BaseException) -> str:
         if error.errno == errno.ENOSPC and not error.filename:  # of files, `explain_full_disk` says more
             message += ": cannot write the output; free some space and run the same command again."
     shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(printable(message).split()))
-    return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}…"
+    return shown or repr(error)  # some errors of libraries have no message
 
 
 def run_cli(words: Sequence[str]) -> None:
     """Run the command with the given arguments; a UsageError says which one is wrong."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # logs missing features when imported
     name, rest = _split(words)
-    if name in COMMANDS.keys() - DISTRIBUTED and (several := os.environ.get("WORLD_SIZE", "1")) != "1":
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if processes != "1" and name in COMMANDS.keys() - DISTRIBUTED:
         raise UsageError(
-            f"{name} runs in one process and was started in {several}; start it without torchrun or accelerate launch."
+            f"{name} runs in one process and was started in {processes}; start it without torchrun or accelerate launch."
         )
-    restart = name in DISTRIBUTED and "--overwrite" in rest
-    then = "the same command starts again (--overwrite)" if restart else "the same command resumes"
-    set_command_name(name, then=then if name in RESUMABLE else "")
+    then = ""
+    if name in RESUMABLE:
+        then = "the same command resumes"
+        if name in DISTRIBUTED and "--overwrite" in rest:
+            then = "the same command starts again (--overwrite)"
+    set_command_name(name, then=then)
     try:
         if name in COMMANDS:
             parse_command(COMMANDS[name], rest, name=name).run()
@@ -143,8 +149,10 @@ def run_cli(words: Sequence[str]) -> None:
         else:
             _without_command(name, rest)
     except UsageError as error:
-        known = f"{name} " if name in COMMANDS else ""
-        raise UsageError(f"{error} (atwu {known}--help)") from None
+        command = "atwu"
+        if name in COMMANDS:
+            command = f"atwu {name}"
+        raise UsageError(f"{error} ({command} --help)") from None
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:

@@ -89,7 +89,8 @@ def cli_options_of(
         else:
             name = about.get("flag", entry.name)
             option = option_of(entry, hint, CliOption, name=name, group=group, common=common)
-            options += [] if option is None else [option]
+            if option is not None:
+                options.append(option)
     return options
 
 
@@ -143,11 +144,15 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
             )
         if option.excludes in chosen:
             flags = ("/".join((one.flag, *one.alias)) for one in (option, by_name[option.excludes]))
-            where = "" if {option.name, option.excludes} <= flags_given else f"{given['config']}: "
+            where = ""
+            if not {option.name, option.excludes} <= flags_given:
+                where = f"{given['config']}: "
             raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
     missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
     if missing:
-        hint = "; pass as flags or in the --config file" if "config" in by_name else ""
+        hint = ""
+        if "config" in by_name:
+            hint = "; pass as flags or in the --config file"
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
     return build_command(command, given)
 
@@ -163,7 +168,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     options = cli_options_of(command)
     hidden = not all(option.common for option in options)
     if everything:
-        options = [replace(each, common=True) for each in options if not each.help.startswith("Deprecated")]
+        options = [replace(option, common=True) for option in options if not option.help.startswith("Deprecated")]
     options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
     if hidden:
         options.append(CliOption("help_all", bool, False, "Show all options and exit."))
@@ -211,7 +216,8 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
         if option.positional:
             group.add_argument(option.name, nargs="*" if option.many else "?", metavar=metavar, help=about)
         elif option.kind is not bool:
-            flags, action = sorted([option.flag, *option.alias], key=len), "append" if option.many else "store"
+            flags = sorted([option.flag, *option.alias], key=len)  # the help lists a short form first
+            action = "append" if option.many else "store"
             group.add_argument(*flags, dest=option.name, action=action, metavar=metavar, help=about)
         elif option.default is False:  # a switch that is off by default needs no --no- form in the help
             group.add_argument(option.flag, *option.alias, action="store_true", help=about)
@@ -226,7 +232,9 @@ def _metavar(option: CliOption) -> str:
         name = option.name.upper()
         if option.many:
             return f"{name}..."
-        return name if option.default is MISSING else f"[{name}]"
+        if option.default is MISSING:
+            return name
+        return f"[{name}]"
     if option.choices:
         return "{" + ",".join(option.choices) + "}"
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
@@ -236,15 +244,17 @@ def _described(option: CliOption) -> str:
     """Return the help of an option with its default, with per cent signs escaped for argparse."""
     words = " ".join(option.help.split())
     default = option.default
+    if isinstance(default, tuple):
+        default = ", ".join(default)
+    # These say nothing: an option that is off, empty, or (-1, in transformers) has no limit.
+    empty = default is None or default is False or default in ("", -1, [])
     if default is MISSING:
-        words += "" if option.positional else " (required)"
-    elif default is not None and default is not False and default not in ("", -1, (), []):
-        default = ", ".join(default) if isinstance(default, tuple) else default
-        words += (
-            f" (default {default:g})"
-            if isinstance(default, float)
-            else f" (default {getattr(default, 'value', default)})"
-        )
+        if not option.positional:
+            words += " (required)"
+    elif isinstance(default, float) and not empty:
+        words += f" (default {default:g})"
+    elif not empty:  # options of transformers may have an enumeration as default
+        words += f" (default {getattr(default, 'value', default)})"
     return words.replace("%", "%%")
 
 

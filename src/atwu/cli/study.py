@@ -204,17 +204,15 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
-        done = [finished[run.name] for run in runs if run.name in finished]
-        others = ", ".join(dict.fromkeys(name for names in done for name in names))
+        reasons = [finished[run.name] for run in runs if run.name in finished]
+        reusable = f"{reasons.count([])} of {len(runs)}"
+        others = ", ".join(dict.fromkeys(reason for of_run in reasons for reason in of_run))
+        if others:
+            reusable += f" (more not reusable: {others})"
         shared = planned.setting.training
-        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
-        table.add_row(
-            label,
-            runs[0].method,
-            settings or "published",
-            ", ".join(str(run.seed) for run in runs),
-            f"{done.count([])} of {len(runs)}" + (f" (more not reusable: {others})" if others else ""),
-        )
+        settings = format_options({name: value for name, value in runs[0].options.items() if shared.get(name) != value})
+        seeds = ", ".join(str(run.seed) for run in runs)
+        table.add_row(label, runs[0].method, settings or "published", seeds, reusable)
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
@@ -296,8 +294,9 @@ class TuneCommand:
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
-        where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
-        say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
+        if count > 1:
+            kind += "s"
+        say(f"{count} {kind} x {self.trials} trials at {tuning.here.name}; storage {masked(tuning.storage)}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
         searches = done.searches
@@ -309,8 +308,11 @@ class TuneCommand:
                 heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
                 table = plain_table(*heads, right=heads)
                 for trial in result.trials:
-                    number = f"{'*' if trial is result.best else ''}{trial.number}"
-                    value = "pruned" if trial.value is None else _short(trial.value)
+                    number, value = str(trial.number), "pruned"
+                    if trial is result.best:
+                        number = f"*{number}"
+                    if trial.value is not None:
+                        value = f"{trial.value:.3f}"
                     point = [f"{trial.point[name]:.3g}" for name in points]
                     table.add_row(number, value, *point, f"{trial.seconds:.1f}")
                 console.print(table)
@@ -320,11 +322,13 @@ class TuneCommand:
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
             console.print(best_table(searches))
             if self.study is not None:
-                at = tuning.transfer_to or tuning.first_setting  # None: the study's own
-                again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
-                say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
-            elif words := use_of_presets(searches, folder, done.models):
-                say(words)
+                words = [*program(), "study", "run", self.study]
+                setting = tuning.transfer_to or tuning.first_setting
+                if setting:  # else the study's own
+                    words += ["--setting", setting]
+                say(f"\npresets in {folder}; next:\n  {command_line([*words, '--presets', str(folder)])}")
+            else:
+                say_use_of_presets(searches, folder, done.models)
         for name, reason in {**done.left_out, **done.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")
         if done.failed or not searches:
@@ -344,10 +348,6 @@ def _setting(text: str) -> tuple[str, Any]:
     return name, parse_yaml(value, what=f"--set {name}")
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
 def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
     """Table of the best trial of every method, with its budget."""
     from atwu.experiments.experiment_run import format_options
@@ -364,24 +364,28 @@ def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
             continue
         settings = results[-1].search.run_options(best.point)
         first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
-        values = [_short(value) for value in (best.value, best.forget, best.retain)]
+        values = ["" if value is None else f"{value:.3f}" for value in (best.value, best.forget, best.retain)]
         table.add_row(name, *values, format_options(first), budget)
     return table
 
 
-def use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
-    """Return the command that uses the presets; empty if none were written."""
+def say_use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> None:
+    """Print the command that uses the first preset that was written, if any."""
     from atwu.experiments.study_models import needs_preferred_answers
     from atwu.experiments.study_plan import variant_name
 
-    name = next((name for name, results in searches.items() if results[-1].best is not None), None)
-    if name is None:
-        return ""
-    rows, search = models.benchmark, searches[name][-1].search
+    written = [name for name, results in searches.items() if results[-1].best is not None]
+    if not written:
+        return
+    rows, search = models.benchmark, searches[written[0]][-1].search
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
-    words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
+    preset = folder / f"{variant_name(written[0])}.yaml"
+    words = [*program(), "unlearn", "--config", str(preset), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(searches) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+    kind = "preset"
+    if len(searches) > 1:
+        kind = "presets"
+    say(f"\n{kind} in {folder}; next:\n  {command_line(words)}")
 
 
 @dataclass(kw_only=True)

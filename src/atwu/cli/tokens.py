@@ -16,7 +16,6 @@ from atwu.cli.shared import (
     ResultFile,
     columns_option,
     open_rows,
-    rows_option,
     say,
     terminal,
     warn,
@@ -32,7 +31,7 @@ class ReadsRows(NamesRows):
     """Base of commands that read rows with one model."""
 
     model: str = cli_option("Model: folder (of an ATWU run, with its scorer) or Hub name.", alias=("-m",))
-    data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",), rows=True)
     columns: str | None = columns_option(group=READING)
     max_length: int = cli_option(
         "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
@@ -77,8 +76,8 @@ class TokensCommand(ReadsRows):
         "overrides it.",
         False,
     )
-    retain: str | None = rows_option(
-        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
+    retain: str | None = cli_option(
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None, rows=True
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
     overwrite: bool = cli_option("Replace --html if it exists.", False)
@@ -106,7 +105,12 @@ class TokensCommand(ReadsRows):
         )
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
-        loaded = load_rows(self.data, limit=self.limit if self.html is not None else self.rows)
+        limit, shown = self.rows, None
+        if self.html is not None:
+            limit = self.limit
+        if self.score:
+            shown = {name: name for name in self.score}
+        loaded = load_rows(self.data, limit=limit)
         warn(loaded.warnings)
         scored = score_rows(
             *open_model(self.model, self.loading, device=self.device),
@@ -114,7 +118,7 @@ class TokensCommand(ReadsRows):
             scorer=scorer,
             auxiliary=auxiliary,
             retain=open_rows(self.retain),
-            scores={name: name for name in self.score} if self.score else None,
+            scores=shown,
             max_length=self.max_length,
             system=self.system,
             progress="score rows",
@@ -151,7 +155,7 @@ class ProbeCommand(ReadsRows):
     """
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
-    data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",), rows=True)
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
         "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.",
@@ -181,7 +185,7 @@ class ProbeCommand(ReadsRows):
         self.check()
         loaded = load_rows(self.data, limit=self.limit)
         warn(loaded.warnings)
-        rows = labelled_rows(loaded.rows)
+        rows = labelled_rows(loaded.rows)  # a probe is trained on labels alone
         missing = len(loaded.rows) - len(rows)
         if missing:
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])

@@ -44,16 +44,16 @@ class Task:
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     folder: Path | None = None
-    """Folder for its files, passed as `folder=`; on another machine a folder there, whose files are copied back."""
+    """Folder for its files, passed as `folder=` if there is one; on another machine a folder there, whose files are copied
+    back."""
     source: Path | None = None
-    """Finished folder that it reads, passed as `source=`."""
+    """Finished folder that it reads, passed as `source=` if there is one."""
     needs: tuple[Path, ...] = ()
     """Local models and files that it reads."""
 
     def __call__(self) -> Any:
-        if self.folder is None:
-            return self.function(*self.args)
-        return self.function(*self.args, folder=self.folder, source=self.source)
+        folders = {"folder": self.folder, "source": self.source}
+        return self.function(*self.args, **{name: folder for name, folder in folders.items() if folder is not None})
 
 
 class LostWorkerError(Exception):
@@ -110,8 +110,10 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
                 return
             future = self.wait(running)
             name, task, attempt = running.pop(future)
+            value: Any = None
+            error: Exception | None = None
             try:
-                value, error = self.collect(future, task), None
+                value = self.collect(future, task)
             except LostWorkerError as lost:
                 how, more = lost.args
                 if attempt == ATTEMPTS:
@@ -122,13 +124,13 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
                 running[self.submit(task)] = name, task, attempt + 1
                 continue
             except Exception as raised:
-                value, error = None, raised
+                error = raised
             yield name, value, error
 
     def run_one(self, name: str, task: Task) -> Any:
         """Run a single task, and return its value or raise its error."""
-        waiting = [(name, task)]
-        ((_, value, error),) = self.run(lambda: waiting.pop() if waiting else None)
+        tasks = iter([(name, task)])
+        ((_, value, error),) = self.run(lambda: next(tasks, None))
         if error is not None:
             raise error
         return value
@@ -219,9 +221,9 @@ class ProcessExecutor(Executor):
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
         self._workers: dict[int, _Worker] = {}
         self._waiting, self._running = ThreadPoolExecutor(count), dict[int, Future[Any]]()
-        can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
-        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
-        if can_fork:
+        self._context: Any = multiprocessing.get_context("spawn")
+        if "forkserver" in multiprocessing.get_all_start_methods() and not devices:
+            self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload(PRELOADED)
 
     @property

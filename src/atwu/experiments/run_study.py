@@ -77,6 +77,7 @@ class PlanExecution:
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
         configs = {run.name: run.config(plan.setting) for run in plan.runs}
+        # Two at most, since all runs share their models and rows: hashing them takes seconds.
         identities = {
             paired: models_identity(setup.models, paired=paired)
             for paired in {False, *map(needs_preferred_answers, configs.values())}
@@ -119,8 +120,8 @@ class PlanExecution:
 
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
-        there = run.finished or (run.folder / FAILED_NAME).is_file()
-        return there and not self.other_settings(run)
+        ended = run.finished or (run.folder / FAILED_NAME).is_file()
+        return ended and not self.other_settings(run)
 
     def other_settings(self, run: ExperimentRun) -> list[str]:
         """Names of the settings that the existing files of a run were made with other values of."""
@@ -142,8 +143,10 @@ class PlanExecution:
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
-            there = run.folder.exists() or unfinished(run.folder).exists()
-            if there and not self._overwrite and (names := self.other_settings(run)):
+            if self._overwrite or not (run.folder.exists() or unfinished(run.folder).exists()):
+                continue
+            names = self.other_settings(run)
+            if names:
                 raise ValueError(
                     f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
                     "repeat such runs with --overwrite."
@@ -168,7 +171,7 @@ class PlanExecution:
             self._say("probing the original model")
             task = Task(probe_original, (self._setup,), needs=self._setup.needs())
             write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
-        there = len(runs) - len(waiting)
+        done = len(runs) - len(waiting)
         begun: dict[str, ExperimentRun] = {}
 
         def begin() -> tuple[str, Task] | None:
@@ -186,7 +189,7 @@ class PlanExecution:
                 bar.update()
             return None
 
-        with progress_bar(total=len(runs), desc="runs", unit="run", initial=there) as bar:
+        with progress_bar(total=len(runs), desc="runs", unit="run", initial=done) as bar:
             for name, _, error in executor.run(begin):
                 if error is not None:  # other runs continue
                     _record_failure(begun[name], error)
@@ -196,6 +199,7 @@ class PlanExecution:
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
         results: dict[str, EvalResult] = {}
+        # The original model first: the retain-only one is compared with it.
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
@@ -233,8 +237,10 @@ def probe_original(setup: RunContext) -> list[dict[str, Any]]:
 def read_probe(folder: Path) -> list[ProbeResult]:
     """Read the linear probe results of a study; empty if the study did not request a probe."""
     file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
-    plain = read_json(file)["results"] if file.is_file() else []
-    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in plain]
+    if not file.is_file():
+        return []
+    records = read_json(file)["results"]
+    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in records]
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
@@ -268,18 +274,22 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
     """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
     or damaged files. No model is trained for this."""
-    finished = {run.name: run for run in plan.runs if run.finished}
+    finished = [run for run in plan.runs if run.finished]
+    wrong: dict[str, list[str]] = {run.name: [] for run in finished}
+    if not finished:
+        return wrong
     try:
-        models = prepare_models(plan.setting, train=False, say=silent) if finished else None
+        models = prepare_models(plan.setting, train=False, say=silent)
     except OSError as error:  # rows or models are not available
         say(f"finished runs are not compared with the settings of this plan: {error}")
-        models = None
-    wrong = dict[str, list[str]]()
-    if models is not None:
+    else:
         setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
         work = PlanExecution(plan, setup, device=device)
-        wrong = {name: work.other_settings(run) for name, run in finished.items()}
-    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in finished.items()}
+        wrong = {run.name: work.other_settings(run) for run in finished}
+    for run in finished:
+        if _damage(run):
+            wrong[run.name] = ["damaged files"]
+    return wrong
 
 
 def run_study(

@@ -111,7 +111,9 @@ def judge_export(
     about_cost = cost_criteria(before, after, retain_loss_increase, max_retain_increase)
     outcome = _outcome(before.select(set=FORGET), after.select(set=FORGET), damaged=not all_met(about_cost))
     missed = [criterion.sentence for criterion in about_cost if not criterion.met]
-    advice = () if outcome in GOOD else (_ADVICE[outcome],)
+    next_steps = next_commands
+    if outcome not in GOOD:
+        next_steps = (_ADVICE[outcome], *next_commands)
     return RequestVerdict(
         outcome=outcome,
         reason=" ".join((about_facts[0].sentence, *missed)),
@@ -120,7 +122,7 @@ def judge_export(
         states=state_counts(before.select(set=FORGET), after.select(set=FORGET)),
         leaks=after.select(set=FORGET).stating,
         samples=sample_answers(after),
-        next_steps=(*advice, *next_commands),
+        next_steps=next_steps,
         not_tested=not_tested,
         notes=notes,
     )
@@ -134,7 +136,9 @@ def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
         return BACK
     if damaged:
         return EXPORT_DAMAGED
-    return WITHIN if now.answers_stating > said.answers_stating else SAME
+    if now.answers_stating > said.answers_stating:
+        return WITHIN
+    return SAME
 
 
 EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
@@ -202,7 +206,10 @@ def export(
         folder = Path(output).expanduser().absolute()
     else:
         folder = source.path.with_name(f"{source.path.name}-{format}")
-    _check_inputs_kept(folder, source, llama_cpp, {"forget rows": forget, "retain rows": retain})
+    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
+    if is_adapter(str(source.path)):
+        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
+    check_inputs_kept(folder, inputs | rows_read({"forget rows": forget, "retain rows": retain}))
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
@@ -224,9 +231,16 @@ def export(
         model = source.merged(model, place)
         by_unlearning = _change_by_unlearning(source, model, say)
 
+    original = source.record.get("original_model", {}).get("model")
+    if original is not None:
+        original = public_text(original)
+    stored_type = None
+    if format == "gguf":
+        stored_type = form[1]
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        say(f"writing {format} {form[1]}" if format == "gguf" else f"writing {format}")
+        say(" ".join(filter(None, ("writing", format, stored_type))))
         written, by_quantization, stored = write_export(*form, source, model, tokenizer, staging)
         loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
         if by_quantization is None:
@@ -234,7 +248,11 @@ def export(
         if llama_cpp is not None:
             same_tokens(tokenizer, loaded_tokenizer, every)
             _check_config(config, loaded.config)
-        files = _files_in(staging)
+        files = {
+            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+            for file in sorted(staging.rglob("*"))
+            if file.is_file()
+        }
         # Before the exported model is run, since the memory may not hold both at work.
         del model, stored
         gc.collect()
@@ -242,20 +260,28 @@ def export(
         after = _measure(loaded, loaded_tokenizer, questions, name="after export")
         model_path = folder / written.relative_to(staging)
         increase = retain_loss_increase(before, after)
+        notes: tuple[str, ...] = ()
+        if by_quantization:
+            note = f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %"
+            if by_unlearning is not None:
+                note += f" (unlearning: {100 * by_unlearning:.2g} %)"
+            notes = (f"{note}.",)
         verdict = judge_export(
             before.answers,
             after.answers,
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
             not_tested=untested(rows[FORGET]),
-            notes=_notes(by_unlearning, by_quantization),
+            notes=notes,
             next_commands=_next_commands(model_path, source, format, forget),
         )
         record = {
             "schema": EXPORT_SCHEMA,
-            **_provenance(source),
+            "run": source.path.name,
+            "run_fingerprint": source.record.get("result_fingerprint"),
+            "original_model": original,
             "format": format,
-            "gguf_type": form[1] if format == "gguf" else None,
+            "gguf_type": stored_type,
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
@@ -289,15 +315,6 @@ def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> 
     if llama_cpp is not None:
         checkout = Path(llama_cpp).expanduser().absolute()
     return format, gguf_type, checkout
-
-
-def _check_inputs_kept(
-    folder: Path, source: Source, llama_cpp: str | Path | None, rows: Mapping[str, str | None]
-) -> None:
-    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
-    if is_adapter(str(source.path)):
-        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    check_inputs_kept(folder, inputs | rows_read(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,36 +362,14 @@ def retain_loss_increase(before: _Measured, after: _Measured) -> float:
 
 def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, place: Any) -> tuple[Any, Any]:
     """Load the written model as a user would; AtwuError if it is not the one that was `stored`."""
-    base = source.loading.base if format == "adapter" else None
+    base = None
+    if format == "adapter":  # all others are models of their own
+        base = source.loading.base
     loading = ModelLoadArgs(trust_remote_code=source.loading.trust_remote_code, base=base)
     loaded, tokenizer = open_model(str(written), loading, device=place)
     if stored is not None and model_fingerprint(loaded) != model_fingerprint(stored):
         raise AtwuError(f"{written.name}: the loaded model differs from the written one; the export was removed.")
     return loaded, tokenizer
-
-
-def _files_in(folder: Path) -> dict[str, dict[str, Any]]:
-    return {
-        file.relative_to(folder).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
-def _notes(by_unlearning: float | None, by_quantization: float) -> tuple[str, ...]:
-    if not by_quantization:
-        return ()
-    unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
-    return (f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %{unlearning}.",)
-
-
-def _provenance(source: Source) -> dict[str, Any]:
-    original = source.record.get("original_model", {}).get("model")
-    return {
-        "run": source.path.name,
-        "run_fingerprint": source.record.get("result_fingerprint"),
-        "original_model": None if original is None else public_text(original),
-    }
 
 
 def _publish(staging: Path, folder: Path) -> None:
@@ -453,8 +448,10 @@ def _check_config(one: Any, other: Any) -> None:
 def _next_commands(model: Path, source: Source, form: str, forget: str | None) -> tuple[str, ...]:
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
-    return (
+    commands = [
         command_line([*program(), "chat", str(model), "--compare", str(source.path)]),
         command_line([*program(), "evaluate", "--model", str(model), *options]),
-        *([command_line(["llama-server", "-m", str(model)])] if form == "gguf" else []),
-    )
+    ]
+    if form == "gguf":
+        commands.append(command_line(["llama-server", "-m", str(model)]))
+    return tuple(commands)

@@ -108,9 +108,12 @@ def write_export(
         return folder, 0.0, None
     set_end_ids(model, tokenizer)
     state_tying(model)
-    stored = model if form == "safetensors" else quantize_model(model, form)
-    stored.save_pretrained(folder)
-    return folder, 0.0 if stored is model else relative_change(model, plain_weights(stored)), stored
+    if form == "safetensors":
+        model.save_pretrained(folder)
+        return folder, 0.0, model
+    quantized = quantize_model(model, form)
+    quantized.save_pretrained(folder)
+    return folder, relative_change(model, plain_weights(quantized)), quantized
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
@@ -130,13 +133,15 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
+    script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile"]
     written = CONVERTED.get(kind.upper())
-    first = path if written else path.with_suffix(".f32.gguf")
-    script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile", str(first)]
-    _run([*script, "--outtype", written or "f32"], first)
-    if written is None:
-        _run([str(_quantizer(folder)), str(first), str(path), kind], path)
-        first.unlink()
+    if written is not None:
+        _run([*script, str(path), "--outtype", written], path)
+        return
+    whole = path.with_suffix(".f32.gguf")
+    _run([*script, str(whole), "--outtype", "f32"], whole)
+    _run([str(_quantizer(folder)), str(whole), str(path), kind], path)
+    whole.unlink()
 
 
 def _quantizer(folder: Path) -> Path | None:
@@ -148,6 +153,7 @@ def _run(command: list[str], written: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not written.is_file():
         output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-        raise ValueError(
-            f"{Path(command[1] if command[0] == sys.executable else command[0]).name} failed: {output[-1]}"
-        )
+        program = command[0]
+        if program == sys.executable:  # the script, not Python
+            program = command[1]
+        raise ValueError(f"{Path(program).name} failed: {output[-1]}")

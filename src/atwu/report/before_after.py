@@ -68,8 +68,16 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
         attacked[~attacked.reference].groupby("label", sort=False).value.mean().sort_values(kind="stable").index
     )
     cells = {(cell.label, cell.metric): cell for cell in frame.itertuples()}
-    lines = _lines(panels)
-    body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
+    # Rows of about equal length, with one measure per row: the axes of a row share their labels and their scale.
+    lines: list[Sequence[Panel]] = []
+    for measure in dict.fromkeys(panel.before for panel in panels):
+        of_measure = [panel for panel in panels if panel.before == measure]
+        size = math.ceil(len(of_measure) / math.ceil(len(of_measure) / _ACROSS[-1]))
+        lines += [of_measure[start : start + size] for start in range(0, len(of_measure), size)]
+    row_height = 0.165
+    if len(labels) > _ROOMY:
+        row_height = 0.145
+    body = 0.3 + row_height * len(labels)
     sheet = new_figure(len(lines) * (body + 0.8))
     every = sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False)
     look: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6, "zorder": 1}
@@ -111,22 +119,16 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     """Mean over seeds of the metric without attack, on the rows that have both values."""
     means = []
     for run in runs:
-        metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
+        if FORGET not in run.result.rows:
+            continue
+        metrics = run.result.rows[FORGET].metrics
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
         kept = [before for before, after in pairs if before is not None and after is not None]
         if kept:
             means.append(fmean(kept))
-    return fmean(means) if means else None
-
-
-def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
-    """Arrange panels in rows of about equal length, one measure per row."""
-    lines: list[Sequence[Panel]] = []
-    for before in dict.fromkeys(panel.before for panel in panels):
-        mine = [panel for panel in panels if panel.before == before]
-        size = math.ceil(len(mine) / math.ceil(len(mine) / _ACROSS[-1]))
-        lines += [mine[start : start + size] for start in range(0, len(mine), size)]
-    return lines
+    if not means:
+        return None
+    return fmean(means)
 
 
 def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
@@ -136,7 +138,9 @@ def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) ->
     if before is not None:
         axes.plot([before, after.value], [row, row], **look, linewidth=1.0, zorder=2)
         axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
-    size = 6.5 if one.focus else 5.5
+    size = 5.5
+    if one.focus:
+        size = 6.5
     axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
 
 
@@ -153,7 +157,13 @@ With all scores equal to 1 both are p^beta log p, which is WGA.
 
 def without_scores(records: Records) -> dict[str, str]:
     """Label with learned scores -> label without, with the same forget loss, retain loss and configuration."""
-    parts = {label: _parts(records, label) for label in records.labels}
+    parts = {}
+    for label in records.labels:
+        run = records.of(label)[0].run or {}
+        recipe, config = run.get("recipe") or {}, run.get("config") or {}
+        named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
+        # The configuration counts, since it changes values of scores and losses alike.
+        parts[label] = (*map(str, named), str(config.get("configuration", "")))
     unscored = {}
     for label, (weighting, loss, *others) in parts.items():
         wanted = [(*alone, *others) for alone in _WITHOUT.get(loss, (("uniform", loss),))]
@@ -186,20 +196,31 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
         axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
         axes.plot(after, row, **look, label=label)
+        ends = None
         difference = records.difference(label, other, UQ)
-        ends = None if difference is None else difference.interval()
-        gain = f"{after - before:+.{digits}f}"
-        interval = "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
-        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
+        if difference is not None:
+            ends = difference.interval()
+        interval = ""
+        if ends is not None:
+            interval = f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
+        strong: dict[str, Any] = {"fontweight": one.weight}
+        faint: dict[str, Any] = {"alpha": MUTED}
+        # Three columns right of the axes; their places in points leave room for numbers of this width.
+        columns = (
+            (f"{after - before:+.{digits}f}", 8, strong),
+            (interval, 38, faint),
+            (f"over {styles[other].name}", 102, faint),
+        )
+        for text, place, font in columns:
             axes.annotate(
-                word,
+                text,
                 (1, row),
-                (at, 0),
+                (place, 0),
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",
                 va="center",
                 annotation_clip=False,
-                **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
+                **font,
             )
     name_rows(axes, [styles[label] for label in order])
     axes.grid(True, axis="x")
@@ -210,11 +231,3 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         "relative to."
     )
     return sheet, caption
-
-
-def _parts(records: Records, label: str) -> tuple[str, ...]:
-    """Weighting, forget loss, retain loss and configuration of a label's runs; empty if not recorded."""
-    run = records.of(label)[0].run or {}
-    recipe, config = run.get("recipe") or {}, run.get("config") or {}
-    named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
-    return (*map(str, named), str(config.get("configuration", "")))

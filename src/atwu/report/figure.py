@@ -65,7 +65,9 @@ class Series:
     def name(self) -> str:
         """The label as drawn, on one line."""
         label = " ".join(self.label.split())
-        return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+        if len(label) > _LONGEST:
+            return f"{label[: _LONGEST - 1]}…"
+        return label
 
     @property
     def line(self) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
         for role in REFERENCE_MODELS
     }
+    # Numbers of colours, markers and dashes differ, so that labels with the same colour still look different.
     for place, label in enumerate(label for label in records.labels if label != focus):
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         styles[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
@@ -90,8 +93,9 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
 def styled(*, salt: str = "") -> AbstractContextManager[None]:
     """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
     style = require("matplotlib.style", extra="report")
-    found: AbstractContextManager[None] = style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True)
-    return found
+    # Without a fixed salt matplotlib draws the ids of an SVG at random, and equal figures would differ.
+    settings: AbstractContextManager[None] = style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True)
+    return settings
 
 
 def new_figure(height: float) -> Figure:
@@ -168,14 +172,16 @@ DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
 def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFigure]]:
     """Decorator that turns a draw function into a figure of the report: `FIGURE(records, focus=LABEL)`."""
 
-    def made(draw: DrawFunction) -> Callable[..., DrawnFigure]:
+    def decorate(draw: DrawFunction) -> Callable[..., DrawnFigure]:
         @wraps(draw)
         def drawn(records: Records, *, focus: str | None = "atwu") -> DrawnFigure:
             with styled():
                 draft = draw(records, series_of(records, focus))
-            figure, caption, reason = (None, "", draft) if isinstance(draft, str) else (*draft, "")
-            return DrawnFigure(draw.__name__, figure, title, caption, reason)
+            if isinstance(draft, str):
+                return DrawnFigure(draw.__name__, None, title, reason=draft)
+            figure, caption = draft
+            return DrawnFigure(draw.__name__, figure, title, caption)
 
         return drawn
 
-    return made
+    return decorate

@@ -88,7 +88,9 @@ _DARK = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60
 
 def background(score: float, *, dark: bool) -> ColorTriplet:
     """Return the colour of a score; on dark pages and terminals high scores are light."""
-    stops = _DARK if dark else _LIGHT
+    stops = _LIGHT
+    if dark:
+        stops = _DARK
     places = np.linspace(0, LEVELS - 1, len(stops))
     return ColorTriplet(*(round(np.interp(level(score), places, channel)) for channel in zip(*stops, strict=True)))
 
