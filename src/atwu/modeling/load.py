@@ -85,7 +85,7 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         raise UsageError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
     if revision is not None and (name == SHORT_NAME or _is_path(name)):
         what = f"a short name; use {SMOLLM2}"
-        if _is_path(name):
+        if _is_path(name):  # a folder of this name comes first, as in `model_source`
             what = "on this machine; leave out revision"
         raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
     name = model_source(name)
@@ -258,10 +258,12 @@ def load_model(
         with explain_damage(source, GENERATION_CONFIG):
             GenerationConfig.from_pretrained(source)
     config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    weights["dtype"] = dtype
+    if dtype != "auto":
+        weights["dtype"] = getattr(torch, dtype)
     with explain_damage(source, CONFIG):
         loaded: Any = model_class(config).from_pretrained(
             source,
-            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
             revision=base_revision(name, revision, base),
             use_safetensors=True,
@@ -286,7 +288,10 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
     """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model."""
     peft, name = require("peft", extra="lora"), os.path.expanduser(name)
     _check_rank(Path(name))
-    with quiet_peft(), torch.random.fork_rng(devices=[]):
+    with (
+        quiet_peft(),
+        torch.random.fork_rng(devices=[]),
+    ):  # peft first makes random adapters, then reads those of the file
         with explain_damage(name, ADAPTER_CONFIG):
             config = peft.LoraConfig.from_pretrained(name)
             config.inference_mode = True

@@ -79,9 +79,10 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
 
 def check_noun_finder(name: str, finder: str) -> str | None:
     """Return a warning if a run of this package weighted the tokens of the model with the nouns of a different finder."""
+    trained = None
     recipe = _record(name).get("recipe")
-    settings = recipe.get("settings") if isinstance(recipe, dict) else None
-    trained = settings.get("noun_finder") if isinstance(settings, dict) else None
+    if isinstance(recipe, dict) and isinstance(recipe.get("settings"), dict):
+        trained = recipe["settings"].get("noun_finder")
     if trained is None or trained == finder:
         return None
     return (
