@@ -103,7 +103,7 @@ def test_the_search_has_the_published_definition(tmp_path):
         transfer_trials=asked.transfer_trials,
         output=tmp_path,
     )
-    assert (tuning.here.name, tuning.there.name, tuning.trials, tuning.transfer_trials) == (
+    assert (tuning.first_stage.name, tuning.last_stage.name, tuning.trials, tuning.transfer_trials) == (
         "rwku-phi3",
         "rwku-phi3",
         20,

@@ -51,7 +51,7 @@ COMMANDS = Registry[Any](
         "benchmarks": "atwu.cli.listings:BenchmarksCommand",
     },
 )
-"""Command -> dataclass; only the module of the command that runs is imported."""
+"""Command -> dataclass, in the order of the help; only the module of the command that runs is imported."""
 
 RESUMABLE = frozenset(
     [
@@ -69,10 +69,13 @@ RESUMABLE = frozenset(
 )
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""
+"""Commands that go on where they were stopped when the same line is run again."""
 _LONGEST = 600
+"""Characters of an error, at most: that of a library may have pages."""
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """Environment variables that silence libraries; values set by the user win."""
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
+"""Errors whose message is for the user; any other is a mistake of ours, and its traceback is wanted."""
 
 
 def run() -> None:
@@ -103,6 +106,7 @@ def run() -> None:
         sys.exit(2 if isinstance(error, UsageError) else 1)
     finally:
         _leave_process_group()
+        # From here on there is nothing to finish: Ctrl-C may end the process at once.
         remove_handlers()
         gc.freeze()  # the interpreter's last collection would visit every object of the imported libraries, for 1.5 s
 

@@ -94,22 +94,22 @@ def cli_options_of(
     return options
 
 
-def build_command(source: type, given: Mapping[str, Any]) -> Any:
-    """Build a command, or a dataclass nested in one, from given values."""
+def build_command(source: type, values: Mapping[str, Any]) -> Any:
+    """Build a command, or a dataclass nested in one, from values by name of the option."""
     hints = hints_of(source)
-    values: dict[str, Any] = {}
-    left = dict(given)
+    fields: dict[str, Any] = {}
+    left = dict(values)
     for entry in dataclasses.fields(source):
         name, hint = entry.metadata.get("flag", entry.name), hints[entry.name]
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
             names = [option.name for option in cli_options_of(nested)]
-            values[entry.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
+            fields[entry.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
         elif "options" in entry.metadata:
-            values[entry.name] = left  # what no other field takes, once the loop is over
+            fields[entry.name] = left  # what no other field takes, once the loop is over
         elif name in left:
-            values[entry.name] = left.pop(name)
-    return source(**values)
+            fields[entry.name] = left.pop(name)
+    return source(**fields)
 
 
 def values_of(command: Any, *names: str) -> dict[str, Any]:
@@ -124,37 +124,37 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
         print(help_text(command, name=name, everything="--help-all" in help_flags), end="")
         raise SystemExit(0)
     options = cli_options_of(command)
-    values, unknown = _read(options, words)
+    written, unknown = _read(options, words)
     if unknown:
         raise UsageError(_unknown(unknown[0], options))
     by_name = {option.name: option for option in options}
-    given: dict[str, Any] = {}
-    for key, value in values.items():
+    flags: dict[str, Any] = {}
+    for key, value in written.items():
         try:
-            given[key] = by_name[key].value(value, where=by_name[key].shown)
+            flags[key] = by_name[key].value(value, where=by_name[key].shown)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    flags_given = set(given)
-    given = _from_yaml(command, options, given) | given
-    chosen = {key: value for key, value in given.items() if value is not False}
+    values = _from_yaml(command, options, flags) | flags
+    # A switch that is off needs and excludes nothing.
+    chosen = {key: value for key, value in values.items() if value is not False}
     for option in (by_name[name] for name in chosen):
         if option.needs and not chosen.get(option.needs):
             raise UsageError(
                 f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
             )
         if option.excludes in chosen:
-            flags = ("/".join((one.flag, *one.alias)) for one in (option, by_name[option.excludes]))
+            pair = ("/".join((named.flag, *named.alias)) for named in (option, by_name[option.excludes]))
             where = ""
-            if not {option.name, option.excludes} <= flags_given:
-                where = f"{given['config']}: "
-            raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
-    missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
+            if not {option.name, option.excludes} <= flags.keys():
+                where = f"{values['config']}: "
+            raise UsageError(f"{where}{' and '.join(pair)} exclude each other; give one of them.")
+    missing = [option.shown for option in options if option.default is MISSING and option.name not in values]
     if missing:
         hint = ""
         if "config" in by_name:
             hint = "; pass as flags or in the --config file"
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
-    return build_command(command, given)
+    return build_command(command, values)
 
 
 def help_text(command: type, *, name: str, everything: bool = False) -> str:
@@ -186,8 +186,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
 
 def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the given values by name, and the arguments that are not understood."""
-    # An empty usage saves argparse from building one.
-    # What was not given has no value, so that the YAML can supply it.
+    # An empty usage saves argparse from building one. What was not given has no value, so that the YAML can supply it.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
     # Intermixed, so that a positional argument may stand behind flags.
@@ -197,6 +196,7 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise an error that reads like our own, where argparse would print its usage and exit."""
         words = re.sub(r"^argument (-\w/)?", "", message)
         short = words.removesuffix(": expected one argument")
         if short != words:
@@ -266,14 +266,15 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
-def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
+def _from_yaml(command: type, options: list[CliOption], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
-    path = given.get("config")
+    path = flags.get("config")
     if not path:
         return {}
     fields = {option.name: option for option in dataclasses.fields(command)}
     reader = fields["config"].metadata.get("read", read_config)
-    overridden = {option.excludes for option in options if option.name in given}
+    # A flag also overrides the option that it excludes, as --max-steps does the number of epochs of a preset.
+    overridden = {option.excludes for option in options if option.name in flags}
     written = typed_options(reader(path), command, where=path)
     return {name: value for name, value in written.items() if name not in overridden}
 

@@ -26,7 +26,7 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.base import Probes
+    from atwu.benchmarks.base import Probe, Probes
     from atwu.evaluation.evaluate import Evaluation
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import ReferenceModels
@@ -183,6 +183,7 @@ class EvaluateCommand(NamesRows):
         evaluation = Evaluation(
             metrics=wanted, settings=config, judge=judge, before_judging=cost.announce, probes=self._probes()
         )
+        # What counts over the retain rows, such as rarity, reads all of them, also with --limit.
         sets = {**subsets, "pool": rows["retain"]}
         result, reference_results = self._results(model, references, known, sets, evaluation)
         if result is None:
@@ -218,6 +219,7 @@ class EvaluateCommand(NamesRows):
         """Return the reference models; None unless both are given as models."""
         from atwu.evaluation.session import ReferenceModels
 
+        # One that was not given counts as a result file: there is no model to look into.
         original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
         if original.endswith(".json") or retain_only.endswith(".json"):
             return None
@@ -350,7 +352,7 @@ class EvaluateCommand(NamesRows):
         probes = load_benchmark(self.probes).probes
         if probes is None:
             raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
-        kept = []
+        kept: list[Probe] = []
         for kind in dict.fromkeys(probe.kind for probe in probes.probes):
             kept += evenly_spaced([probe for probe in probes.probes if probe.kind == kind], self.limit)
         note(f"{probes.name}: {len(kept)} of {len(probes.probes)} probes")

@@ -214,7 +214,7 @@ def _range_text(where: Range | None) -> str:
 
 
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
-    """Return the formula per token or sequence."""
+    """Return the formula per token or sequence, without its mean, which the listings show apart."""
     if loss is None:
         return "none"
     return loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")

@@ -305,7 +305,7 @@ class JudgeAgreementCommand:
         # Server options apply to the judge that uses a server.
         against_uses_model = against not in (None, "offline")
         own: JudgeOptions = self.judging
-        if judge == "offline" and against_uses_model:
+        if judge == "offline" and against_uses_model:  # the offline judge refuses the options of a server
             own = JudgeOptions()
         first = open_judge(own)
         second = None

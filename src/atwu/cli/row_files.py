@@ -152,6 +152,7 @@ class RowsFormsCommand(_WritesRows):
         if not forms:
             raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
         rows = open_rows(self.data)
+        # Written in all forms, the wanted ones first, so that rows which are forms already are recognized.
         every = rows_in_forms(rows, tuple(dict.fromkeys((*forms, *FORMS))))
         check_no_forms(rows, every, what=self.data)
         written = [form_row for form_row in every if form_row.form in forms]

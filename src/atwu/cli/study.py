@@ -101,9 +101,9 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.run_study import finished_with, run_study, shared_judge, supported_plan
         from atwu.experiments.study_plan import plan_study
-        from atwu.report.table_writers import headline_table, print_probe
+        from atwu.report.table_writers import headline_table
         from atwu.training.model_card import public_command
 
         planned = plan_study(
@@ -113,6 +113,7 @@ class StudyRunCommand:
             configurations=self.configuration,
         )
         planned = supported_plan(planned, without_rows=self.plan, say=say)
+        # After the plan is checked: a cluster takes seconds to answer.
         executor = open_executor(
             self.processes,
             folder=planned.folder,
@@ -141,12 +142,9 @@ class StudyRunCommand:
         if result.records is None:
             raise SystemExit(1)
         console.print(headline_table(result.records))
-        probed = read_probe(planned.folder)
-        if probed:
-            print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in result.written:
             say(f"wrote {path}")
-        if result.failed:
+        if result.failed:  # after the table of the others, which may have taken a night
             raise SystemExit(1)
 
 
@@ -280,7 +278,7 @@ class TuneCommand:
     )
 
     def run(self) -> None:
-        options = dict(map(_setting, self.fixed))
+        options = dict(map(_setting, self.fixed))  # a typing error is answered before imports that take seconds
         from atwu.experiments.cluster import open_executor
         from atwu.experiments.run_search import masked
         from atwu.experiments.tune_methods import plan_tuning, tune_methods
@@ -296,7 +294,7 @@ class TuneCommand:
         kind = "method" if self.study is None else "variant"
         if count > 1:
             kind += "s"
-        say(f"{count} {kind} x {self.trials} trials at {tuning.here.name}; storage {masked(tuning.storage)}")
+        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
         searches = done.searches

@@ -9,17 +9,7 @@ from typing import Any
 
 from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import (
-    DEVICE,
-    ROWS_HELP,
-    NamesRows,
-    ResultFile,
-    columns_option,
-    open_rows,
-    say,
-    terminal,
-    warn,
-)
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, ResultFile, columns_option, open_rows, say, terminal, warn
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -189,6 +179,7 @@ class ProbeCommand(ReadsRows):
         missing = len(loaded.rows) - len(rows)
         if missing:
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
+        # The states of the embeddings count as layer 0. Checked before the model is loaded.
         shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))
         network, tokenizer = open_model(self.model, self.loading, device=self.device)

@@ -110,7 +110,7 @@ def with_training_args(settings: Mapping[str, Any], options: Iterable[CliOption]
     text = merged.pop(TRAINING_ARGS, None)
     if text is None:
         return merged
-    from transformers import TrainingArguments
+    from transformers import TrainingArguments  # takes seconds, so only if it is used
 
     arguments = parse_json(text, what="--training-args")
     if not isinstance(arguments, dict):

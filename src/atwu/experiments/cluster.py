@@ -58,13 +58,18 @@ def open_executor(
             runs is by default its capacity, which may change.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
     """
+    import torch
+
     if devices and cluster is not None:
         raise ValueError(
             "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
         )
     if gpus_per_run is not None and cluster is None:
         raise ValueError("--gpus-per-run is for runs on a cluster; give --cluster, too, or leave it out.")
-    available = visible_devices()
+    available = tuple(str(index) for index in range(torch.cuda.device_count()))
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if named and available:  # as named there, since torch counts the visible ones from 0
+        available = tuple(named)
     chosen: tuple[str, ...] = ()
     if devices:
         chosen = tuple(name.strip() for name in devices.split(",") if name.strip())
@@ -82,16 +87,6 @@ def open_executor(
         return InProcessExecutor(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
     return ProcessExecutor(count, folder=folder, threads=share, devices=chosen, say=say)
-
-
-def visible_devices() -> tuple[str, ...]:
-    """Return CUDA devices as in `CUDA_VISIBLE_DEVICES`, or numbered."""
-    import torch
-
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if named and torch.cuda.is_available():
-        return tuple(named)
-    return tuple(str(index) for index in range(torch.cuda.device_count()))
 
 
 class RayExecutor(Executor):
@@ -189,16 +184,16 @@ def run_remotely(
         for needed, files in zip(paths, carried, strict=True):
             receive_input(needed.expanduser(), files)
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            here = {}
-            for name, path, files in (("folder", task.folder, own), ("source", task.source, source)):
+            local: dict[str, Any] = {}
+            for name, path, contents in (("folder", task.folder, own), ("source", task.source, source)):
                 if path is not None:
-                    here[name] = Path(scratch, name, path.name)
-                    here[name].parent.mkdir()
-                    write_files(files or {}, here[name])
-            value = run_in_worker(dataclasses.replace(task, **here), 1)
+                    local[name] = Path(scratch, name, path.name)
+                    local[name].parent.mkdir()
+                    write_files(contents or {}, local[name])
+            value = run_in_worker(dataclasses.replace(task, **local), 1)
             written: Files = {}
-            if "folder" in here:
-                written = read_files(here["folder"])
+            if "folder" in local:
+                written = read_files(local["folder"])
             return value, None, written
     except Exception as error:
         return None, error, {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a worker starts within a second if it does not import the p
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""Maximum number of attempts of a task whose workers die."""
+"""Maximum number of attempts of a task whose workers die: a task that itself kills them, for want of memory, must end."""
 PRELOADED = ["atwu.experiments.experiment_run"]
 """Modules imported by the process from which workers are forked."""
 
@@ -231,6 +231,7 @@ class ProcessExecutor(Executor):
         return self._count
 
     def __exit__(self, *error: object) -> None:
+        # First tell all of them, then wait: they end at the same time.
         for index, worker in self._workers.items():
             if self._running[index].done():
                 worker.tasks.close()  # the worker then ends by itself, without leftovers
@@ -264,7 +265,7 @@ class ProcessExecutor(Executor):
         arguments = (theirs, Path.cwd(), environment, self._threads, log.absolute())
         process = self._context.Process(target=_serve, args=arguments)
         process.start()
-        theirs.close()
+        theirs.close()  # or the end of the worker would not be seen: this process would hold its side open
         return _Worker(process, mine, log)
 
 

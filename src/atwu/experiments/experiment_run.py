@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
+"""Options of a run that name a file or folder."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""
@@ -260,6 +261,7 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
 
 
 def drop_weights(folder: Path) -> None:
+    """Remove the weights of the model; the scorer is small, and other runs may start from it."""
     for file in folder.glob("*.safetensors*"):
         if file.name.startswith(("model", "adapter")):
             os.unlink(file)

@@ -6,7 +6,6 @@ Finished runs are skipped. One process schedules the work and stores what determ
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +19,6 @@ from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
-from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
-from atwu.evaluation.metrics.score_auroc import SampleAuroc
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.executors import Executor, Task
@@ -39,7 +36,6 @@ from atwu.experiments.experiment_run import (
 from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
 from atwu.experiments.study_plan import StudyPlan, study_record
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.read_records import read_records
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
 from atwu.training.progress import Say, silent
@@ -49,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 REFERENCE_FOLDER = "references"
 FAILED_NAME = "failed.json"
-PROBE_NAME = "probe.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,6 @@ class PlanExecution:
         say: Say = logger.info,
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
-        self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
         configs = {run.name: run.config(plan.setting) for run in plan.runs}
@@ -153,7 +147,7 @@ class PlanExecution:
                 )
 
     def work(self, runs: Sequence[ExperimentRun], executor: Executor) -> None:
-        """Do the unfinished runs, and the linear probe if the study requests it.
+        """Do the unfinished runs.
 
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
         cost limit is reached, no further run starts.
@@ -164,13 +158,9 @@ class PlanExecution:
             # The manifest is written last; without it the run was killed after its result was written.
             if not self.settled(run) or (run.finished and not (run.folder / MANIFEST_NAME).is_file())
         }
-        if not waiting and (not self.plan.study.probe or self._probed.is_file()):
+        if not waiting:
             return
         setup = replace(self._setup, references=self._references(executor))
-        if self.plan.study.probe and not self._probed.is_file():
-            self._say("probing the original model")
-            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
-            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
         done = len(runs) - len(waiting)
         begun: dict[str, ExperimentRun] = {}
 
@@ -223,24 +213,6 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
     logger.error("%s failed", run.name, exc_info=error)
-
-
-def probe_original(setup: RunContext) -> list[dict[str, Any]]:
-    """Train a linear probe on the original model; returns the results as plain JSON."""
-    training = setup.setting.training
-    options = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    rows = labelled_rows(setup.models.benchmark.forget)
-    results = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **options)
-    return [dataclasses.asdict(result) for result in results]
-
-
-def read_probe(folder: Path) -> list[ProbeResult]:
-    """Read the linear probe results of a study; empty if the study did not request a probe."""
-    file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
-    if not file.is_file():
-        return []
-    records = read_json(file)["results"]
-    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in records]
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
@@ -304,7 +276,7 @@ def run_study(
 ) -> StudyResult:
     """Do unfinished runs of a plan of `supported_plan`, and write table, data and report page of all finished ones."""
     folder, runs = whole.folder, whole.now.runs
-    if any(not run.finished for run in runs):
+    if any(not run.finished for run in runs):  # a missing package is found before a model is trained
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
     setup = RunContext(
         prepare_models(whole.setting, say=say),
@@ -313,7 +285,7 @@ def run_study(
         judging=judging,
         store=True,
         keep_models=keep_models,
-        trace=whole.study.trace,
+        trace=True,
     )
     work = PlanExecution(whole, setup, device=executor.device, overwrite=overwrite, say=say)
     with lock_folder(folder):
@@ -342,7 +314,7 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
     page = folder / "report.html"
     try:
         write_text(page, render_report_page(records, command=command))
-    except ImportError as error:
+    except ImportError as error:  # the tables need no further packages, the page needs those of the extra report
         say(f"no report.html: {error}")
         return tuple(written)
     return (*written, page)

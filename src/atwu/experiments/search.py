@@ -284,7 +284,7 @@ def _owner(name: str, row: Method, decided: Recipe) -> Method:
 
 
 WINDOW = 5
-"""Number of logged retain losses that are averaged before a run may be stopped."""
+"""Number of logged retain losses that are averaged before a run may be stopped: the loss of a single batch is noisy."""
 _LIKELIHOODS = ("nll", "kl", "kl_rows", "kl_first")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
 _RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
@@ -401,7 +401,6 @@ class StopDestroyed(TrainerCallback):
             return
         self._last.append(logs["retain_loss"])
         mean = sum(self._last) / len(self._last)
-        # Averaged, since the loss of a single batch is noisy.
         if len(self._last) == WINDOW and mean > self.limit:
             raise DestroyedModelError(
                 f"retain loss {mean:.1f} at step {state.global_step}, worse than uniform guessing among "

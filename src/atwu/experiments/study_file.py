@@ -25,10 +25,9 @@ ALL = "all"
 MAX_SEEDS = 1000
 """Upper limit that catches typing errors."""
 
-_KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets", "trace", "probe")
+_KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets")
 _OWN_KEYS = ("label", "method", "scorer_from", "start")
 _STARTS = "retain-only"
-_SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,6 @@ class Study:
     """Setting -> published table to compare with; `default` applies to all other settings."""
     presets: bool
     """Start from the setting's tuned values if there are any."""
-    trace: bool
-    probe: bool
-    """Also train a linear probe on the labels, using the original model's hidden states."""
     setting_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Setting -> seeds, if they differ from `seeds`."""
 
@@ -142,10 +138,9 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     seeds = values.get("seeds", 3)
     if not isinstance(seeds, Mapping):
         seeds = {"default": seeds}
-    switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
-    for key, value in switches.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{key} must be true or false, got {value!r:.60}.")
+    presets = values.get("presets", True)
+    if not isinstance(presets, bool):
+        raise ValueError(f"presets must be true or false, got {presets!r:.60}.")
     return Study(
         name=name,
         title=str(values.get("title", name)),
@@ -156,7 +151,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         setting=setting,
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
-        **switches,
+        presets=presets,
     )
 
 

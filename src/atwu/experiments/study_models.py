@@ -192,7 +192,7 @@ def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | No
     """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
     recipe = config.recipe()
     paired = needs_preferred_answers(config)
-    if not (recipe.reads_labels or paired):
+    if not (recipe.reads_labels or paired):  # rows may have to be downloaded, so only for methods that look at them
         return None
     source = benchmark.forget_source_for(paired=paired)
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
-from atwu._extras import require
 from atwu._file_reading import prefix_errors, read_json
 from atwu._files import check_output_folder
 from atwu._names import lookup
@@ -83,12 +82,6 @@ class StudyPlan:
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
         """Drop variants, and metrics of the setting, that the benchmark's rows do not support."""
-        if self.study.probe:
-            require("sklearn", extra="probe")
-        if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
-            raise ValueError(
-                f"the study {self.study.name} trains a probe on labelled words; {benchmark.name} has none."
-            )
         reasons: dict[str, str] = {}
         for run in self.runs:
             if run.label in reasons:
@@ -122,6 +115,7 @@ class StudyPlan:
         if self.study.metrics is not None:
             selected_metrics(self.study.metrics, sets=sets, weights=True, reference_models=has_models)
             return self.setting, {}
+        # A setting lists what is wanted if it can be had; what a study lists itself must be possible.
         groups: list[str] = []
         without: dict[str, str] = {}
         for name in self.setting.metrics:

@@ -96,11 +96,11 @@ class Tuning:
     study: str | None
     first_setting: str | None
     """Setting of the full search, as given; None for the study's own."""
-    here: BenchmarkSetting
+    first_stage: BenchmarkSetting
     """The same as an object."""
     transfer_to: str | None
     """Setting of the learning-rate search, as given."""
-    there: BenchmarkSetting
+    last_stage: BenchmarkSetting
     """Setting that the presets are for."""
     folder: Path
     storage: str
@@ -167,22 +167,22 @@ def plan_tuning(
     if (study is None) == (not methods):
         raise ValueError("give either --method, or --study with a study whose variants to tune.")
     load_plugins()
-    written = here = first = None
+    written = first_stage = first = None
     if study is not None:
         written = read_study(study)
         if not setting and not transfer_to:
-            here = written.setting
-    if here is None:
+            first_stage = written.setting
+    if first_stage is None:
         first = setting or "people-tiny"
         if setting is None and transfer_to is not None:
             first = find_setting(transfer_to).surrogate or transfer_to
-        here = find_setting(first)
-    there = here
+        first_stage = find_setting(first)
+    last_stage = first_stage
     if transfer_to:
-        there = find_setting(transfer_to)
-    if there != here and there.name == here.name:
+        last_stage = find_setting(transfer_to)
+    if last_stage != first_stage and last_stage.name == first_stage.name:
         raise ValueError(
-            f"{first or study} and {transfer_to} both have the name {there.name!r}, which identifies their "
+            f"{first or study} and {transfer_to} both have the name {last_stage.name!r}, which identifies their "
             "trials; rename one of them."
         )
     if written is not None:
@@ -205,32 +205,32 @@ def plan_tuning(
             for name in names:
                 METHODS.find(name)
         variants = [Variant(name, name, options) for name in names]
-    folder = output or Path("runs") / f"tune-{there.name}"
+    folder = output or Path("runs") / f"tune-{last_stage.name}"
     check_output_folder(folder)
     tuning = Tuning(
         variants=tuple(variants),
         every="all" in methods or study is not None,
         study=study,
         first_setting=first,
-        here=here,
+        first_stage=first_stage,
         transfer_to=transfer_to,
-        there=there,
+        last_stage=last_stage,
         folder=folder,
-        storage=storage_place(storage, output or Path("runs") / f"tune-{here.name}"),
+        storage=storage_place(storage, output or Path("runs") / f"tune-{first_stage.name}"),
         **numbers,
     )
     for variant in variants:
         if transfer_to is not None and "learning_rate" in variant.options:
             raise ValueError(f"{variant.label} sets the learning rate, so there is none to transfer; leave it open.")
-        for name, value in _for_preset({**there.training, **variant.options}).items():
+        for name, value in _for_preset({**last_stage.training, **variant.options}).items():
             if not isinstance(value, str | int | float | bool):
                 raise ValueError(
-                    f"{name} is {value!r} at {there.name}; a preset can only store numbers, texts, true and false. "
+                    f"{name} is {value!r} at {last_stage.name}; a preset can only store numbers, texts, true and false. "
                     f"Leave {name} out."
                 )
         _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", tuning)
         try:
-            run_config(here, variant.method, variant.options, seed=tuning.seed)
+            run_config(first_stage, variant.method, variant.options, seed=tuning.seed)
         except ValueError as error:
             raise ValueError(f"{variant.label}: {error}") from None
     return tuning
@@ -244,9 +244,9 @@ def _check_earlier(file: Path, tuning: Tuning) -> None:
         earlier = [str(search["setting"]) for search in read_object(file)["searches"]]
     except (LookupError, TypeError):
         raise ValueError(f"{file} is not a result of `atwu tune`; choose another --output.") from None
-    wanted = [tuning.here.name]
+    wanted = [tuning.first_stage.name]
     if tuning.transfer_to is not None:
-        wanted.append(tuning.there.name)
+        wanted.append(tuning.last_stage.name)
     # A search of the first stage alone may be continued by a second one.
     if wanted[: len(earlier)] != earlier:
         raise FileExistsError(
@@ -270,8 +270,8 @@ def tune_methods(
 ) -> TuningResult:
     """Tune methods, or continue; presets of a method are written when its searches are finished."""
     require("optuna", extra="tune")  # before an original model is trained
-    here, there, folder = tuning.here, tuning.there, tuning.folder
-    settings = {setting.name: setting for setting in (here, there)}
+    first_stage, last_stage, folder = tuning.first_stage, tuning.last_stage, tuning.folder
+    settings = {setting.name: setting for setting in (first_stage, last_stage)}
     goals = {name: objective_name(tuning.objective, setting) for name, setting in settings.items()}
     for name, setting in settings.items():
         check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
@@ -294,12 +294,12 @@ def tune_methods(
         for name, context in contexts.items():
             references = original_result(context, goals[name], executor, folder=folder)
             contexts[name] = replace(context, references=references)
-    layers = layer_count(contexts[here.name].models)
+    layers = layer_count(contexts[first_stage.name].models)
     finished: dict[str, list[SearchResult]] = {}
     for variant in variants:
         name = variant_name(variant.label)
-        search = tuning.search(variant, here, layers)
-        results = [search_setting(search, contexts[here.name], executor, folder=folder, say=say)]
+        search = tuning.search(variant, first_stage, layers)
+        results = [search_setting(search, contexts[first_stage.name], executor, folder=folder, say=say)]
         if tuning.transfer_to is not None:
             if results[0].best is None:  # its budget is used up; other methods continue
                 failed[variant.label] = (
@@ -307,11 +307,11 @@ def tune_methods(
                 )
                 (folder / f"{name}.yaml").unlink(missing_ok=True)  # of an earlier search
                 continue
-            second = second_stage(results[0], there, trials=tuning.transfer_trials, objective=tuning.objective)
-            results.append(search_setting(second, contexts[there.name], executor, folder=folder, say=say))
+            second = second_stage(results[0], last_stage, trials=tuning.transfer_trials, objective=tuning.objective)
+            results.append(search_setting(second, contexts[last_stage.name], executor, folder=folder, say=say))
         write_results(results, folder, name=name, command=tuning.command(variant, fixed))
         finished[variant.label] = results
-    return TuningResult(finished, left_out, failed, contexts[there.name].models)
+    return TuningResult(finished, left_out, failed, contexts[last_stage.name].models)
 
 
 def layer_count(models: Models) -> int:

@@ -53,13 +53,7 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
-from atwu.request.measurement import (
-    Reading,
-    ask_model,
-    general_answers,
-    measured_sets,
-    untested,
-)
+from atwu.request.measurement import Reading, ask_model, general_answers, measured_sets, untested
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
 from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
@@ -130,18 +124,18 @@ def judge_export(
 
 def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
-    said, now = before.count(), after.count()
+    earlier, now = before.count(), after.count()
     # A run that had not forgotten either does not lose its verdict by the export.
-    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
+    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, earlier)):
         return BACK
     if damaged:
         return EXPORT_DAMAGED
-    if now.answers_stating > said.answers_stating:
+    if now.answers_stating > earlier.answers_stating:
         return WITHIN
     return SAME
 
 
-EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
+EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"  # also what tells an export from another folder
 
 Form = tuple[str, str, Path | None]
 """Format, GGUF type, and checkout of llama.cpp."""
@@ -211,6 +205,7 @@ def export(
         inputs["base model"] = base_of(str(source.path), base=source.loading.base)
     check_inputs_kept(folder, inputs | rows_read({"forget rows": forget, "retain rows": retain}))
     _check_output(folder, source, overwrite=overwrite)
+    # All checks that need no weights come first: what follows takes minutes and gigabytes.
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
     tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
@@ -223,6 +218,7 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     questions = _questions(source, rows, model, tokenizer)
     say(f"asking the model about {len(questions.sets[FORGET])} facts")
+    # Before adapters are merged: what is compared is the model of the run, as it was trained.
     before = _measure(model, tokenizer, questions, name="before export")
     by_unlearning = None
     if format != "adapter":
@@ -231,13 +227,9 @@ def export(
         model = source.merged(model, place)
         by_unlearning = _change_by_unlearning(source, model, say)
 
-    original = source.record.get("original_model", {}).get("model")
-    if original is not None:
-        original = public_text(original)
     stored_type = None
     if format == "gguf":
         stored_type = form[1]
-
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
         say(" ".join(filter(None, ("writing", format, stored_type))))
@@ -245,14 +237,15 @@ def export(
         loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
         if by_quantization is None:
             by_quantization = relative_change(model, plain_weights(loaded))
-        if llama_cpp is not None:
+        if llama_cpp is not None:  # files of our own writer were checked before
             same_tokens(tokenizer, loaded_tokenizer, every)
             _check_config(config, loaded.config)
+        paths = sorted(file for file in staging.rglob("*") if file.is_file())
         files = {
             file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
-            for file in sorted(staging.rglob("*"))
-            if file.is_file()
+            for file in paths
         }
+        size = sum(file.stat().st_size for file in paths)
         # Before the exported model is run, since the memory may not hold both at work.
         del model, stored
         gc.collect()
@@ -260,21 +253,18 @@ def export(
         after = _measure(loaded, loaded_tokenizer, questions, name="after export")
         model_path = folder / written.relative_to(staging)
         increase = retain_loss_increase(before, after)
-        notes: tuple[str, ...] = ()
-        if by_quantization:
-            note = f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %"
-            if by_unlearning is not None:
-                note += f" (unlearning: {100 * by_unlearning:.2g} %)"
-            notes = (f"{note}.",)
         verdict = judge_export(
             before.answers,
             after.answers,
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
             not_tested=untested(rows[FORGET]),
-            notes=notes,
+            notes=_notes(by_unlearning, by_quantization),
             next_commands=_next_commands(model_path, source, format, forget),
         )
+        original = source.record.get("original_model", {}).get("model")
+        if original is not None:
+            original = public_text(original)
         record = {
             "schema": EXPORT_SCHEMA,
             "run": source.path.name,
@@ -297,7 +287,7 @@ def export(
         }
         write_json(staging / EXPORT_NAME, record)
         _publish(staging, folder)
-    return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+    return Exported(model_path, verdict, size)
 
 
 def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:
@@ -372,6 +362,16 @@ def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, pla
     return loaded, tokenizer
 
 
+def _notes(by_unlearning: float | None, by_quantization: float) -> tuple[str, ...]:
+    """Say how much the matrices changed; nothing where they did not."""
+    if not by_quantization:
+        return ()
+    note = f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %"
+    if by_unlearning is not None:
+        note += f" (unlearning: {100 * by_unlearning:.2g} %)"
+    return (f"{note}.",)
+
+
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished export to its place; an export that was there is removed after."""
     plain_modes(staging, *staging.rglob("*"))
@@ -436,6 +436,7 @@ def _check_config(one: Any, other: Any) -> None:
         pair = [getattr(settings, name, None) for settings in (one, other)]
         if pair[0] != pair[1]:
             raise AtwuError(f"transformers reads {name} {pair[1]} from the file, but the model has {pair[0]}.")
+    # Not in the weights: with other rotary frequencies the same weights are another model.
     for rope in ("rope_type", "rope_theta", "factor"):
         pair = [(getattr(settings, "rope_parameters", None) or {}).get(rope) for settings in (one, other)]
         if pair[0] != pair[1]:

@@ -66,6 +66,8 @@ class Source:
         """Merge the adapters into plain weights; the given model (`open`) is consumed."""
         bits = self.base_bits
         if bits is not None:
+            # Loaded anew, since adapters on quantized weights cannot be merged, and rounded as in training: the adapters were
+            # trained on the rounded weights.
             base = self._quantized_base(bits, device)
             return add_adapter(dequantize_model(base), str(self.path))
         adapted = adapters_of(model)

@@ -36,6 +36,7 @@ SCRIPT = "convert_hf_to_gguf.py"
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
 """Types that the script writes; `llama-quantize` makes all others from F32."""
 _PLACES = ("build/bin", "bin", ".")
+"""Where builds of llama.cpp leave their programs."""
 
 
 def check_format(
@@ -118,13 +119,14 @@ def write_export(
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
     """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode."""
+    # Added tokens with text around them, at which tokenizers treat spaces differently.
     probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
     texts = [*probes, *((row.question or row.answer) for row in rows)]
-    one, two = (
-        [*(each(text).input_ids for text in probes), *Encoder(each).encode_rows(rows, what="rows").rows]
-        for each in (tokenizer, other)
-    )
-    different = [text for text, left, right in zip(texts, one, two, strict=True) if left != right]
+    encoded = []
+    for compared in (tokenizer, other):
+        ids = [compared(text).input_ids for text in probes]
+        encoded.append([*ids, *Encoder(compared).encode_rows(rows, what="rows").rows])
+    different = [text for text, left, right in zip(texts, *encoded, strict=True) if left != right]
     if different:
         raise ValueError(
             f"{len(different)} of {len(texts)} texts are tokenized differently when transformers reads the file, such as "

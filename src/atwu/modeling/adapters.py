@@ -277,8 +277,13 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
     parameters: list[Weight] = []
     for weight in weights:
         leaf = weight.name.rpartition(".")[2]
-        # As a module where possible, which allows dropout.
-        if _multiplies_only(weight.owner) and not _peft_rewrites(model, leaf):
+        # As a module, which allows dropout, where the layer is known to compute its matrix product only: peft adds the
+        # adapter's output to that of the layer.
+        owner: Any = type(weight.owner)
+        multiplies_only = _is_linear(weight.owner)
+        if isinstance(weight.owner, nn.Linear):
+            multiplies_only = owner.forward is nn.Linear.forward or owner.__module__.startswith("bitsandbytes")
+        if multiplies_only and not _peft_rewrites(model, leaf):
             modules.append(weight.name)
         else:
             parameters.append(weight)
@@ -298,12 +303,19 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
-    """Check that peft adapted exactly the selected weights."""
+    """Check that peft adapted exactly the selected weights, and will read their adapters from a file."""
+    import peft
+    from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
+
     expected, actual = {weight.parameter_name for weight in weights}, set(adapters_by_weight(adapted.get_base_model()))
+    # On loading, peft mistakes some adapters for those of another version of the model, and drops them.
+    saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    loaded = convert_peft_adapter_state_dict_for_transformers(adapted, adapted.peft_config["default"], dict(saved))
+    lost = {without_wrappers(name.partition(".lora_")[0]) for name in saved.keys() - loaded.keys()}
     differences = (
         ("does not adapt", expected - actual),
         ("also adapts", actual - expected),
-        ("cannot load again, once saved, the adapters", _lost(adapted)),
+        ("cannot load again, once saved, the adapters", {name.removeprefix("base_model.model.") for name in lost}),
     )
     for what, names in differences:
         if names:
@@ -374,24 +386,6 @@ def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
         if re.search(reads, inspect.getsource(type(parent))):
             ineffective[weight.name] = "the model uses its weight without calling the layer"
     return ineffective
-
-
-def _multiplies_only(module: nn.Module) -> bool:
-    """Return whether a linear layer is known to compute its matrix product only, so that peft can add the adapter's output."""
-    if isinstance(module, nn.Linear):
-        return type(module).forward is nn.Linear.forward or type(module).__module__.startswith("bitsandbytes")
-    return _is_linear(module)
-
-
-def _lost(adapted: Any) -> set[str]:
-    """Return the adapters that peft, on loading, would mistake for those of another version of the model."""
-    import peft
-    from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
-
-    saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    loaded = convert_peft_adapter_state_dict_for_transformers(adapted, adapted.peft_config["default"], dict(saved))
-    lost = (without_wrappers(name.partition(".lora_")[0]) for name in saved.keys() - loaded.keys())
-    return {name.removeprefix("base_model.model.") for name in lost}
 
 
 def _peft_rewrites(model: nn.Module, leaf: str) -> bool:

@@ -33,6 +33,7 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+"""Pattern by which the tokenizer of Llama 3 cuts words; llama.cpp knows it by name and has code of its own for it."""
 ELSEWHERE = "try the converter of llama.cpp (--llama-cpp PATH)"
 _SPACE = "▁"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -255,6 +256,7 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
 
     config = model.config
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    # By identity, since the two may be one tensor.
     ends = {id(end.weight) for end in (model.get_input_embeddings(), model.get_output_embeddings())}
     types = gguf.GGMLQuantizationType
     heads = {"attn_q.": config.num_attention_heads, "attn_k.": config.num_key_value_heads}

@@ -46,6 +46,7 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 def block_list(model: nn.Module) -> nn.ModuleList | None:
     """Return the list of decoder layers: `layers` of the decoder, otherwise the only list with `num_hidden_layers` entries."""
+    # Most classes of transformers name it so; GPT-2 has `h`, others `blocks`, and the rest is found by its length.
     getter = getattr(model, "get_decoder", None)
     decoder = None
     if getter is not None:

@@ -33,21 +33,9 @@ from atwu.modeling.model_checks import (
     warn_of_epsilon,
     warn_of_tying,
 )
-from atwu.modeling.model_files import (
-    CONFIG,
-    GENERATION_CONFIG,
-    TOKENIZER,
-    check_files,
-    explain_damage,
-    read_tensors,
-)
+from atwu.modeling.model_files import CONFIG, GENERATION_CONFIG, TOKENIZER, check_files, explain_damage, read_tensors
 from atwu.modeling.named_models import SHORT_NAME, SMOLLM2, model_source
-from atwu.modeling.quantization import (
-    check_quantization,
-    compute_as_stored,
-    quantization_config,
-    quiet_bitsandbytes,
-)
+from atwu.modeling.quantization import check_quantization, compute_as_stored, quantization_config, quiet_bitsandbytes
 from atwu.modeling.tokenizer_file import follow_file, set_chat_template
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -357,6 +345,7 @@ def _folder_bytes(name: str) -> int | None:
 def _is_path(name: str) -> bool:
     """Return whether a name looks like a local path; otherwise it may be a Hub name."""
     path = Path(name)
+    # A typing error in the last part of a path must not be asked for on the Hub.
     parent_exists = path.parent != Path() and path.parent.is_dir()
     return path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_exists
 

@@ -111,6 +111,7 @@ def check_finite(model: nn.Module, source: str) -> None:
         for values in _values_and_scales(name, parameter, source):
             if values.is_meta or not values.is_floating_point() or values.dtype.itemsize == 1:
                 continue  # quantized, or not in memory
+            # One number that is not finite makes the sum so.
             if not values.sum(dtype=torch.float32).isfinite():
                 raise ModelFileError(
                     f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its file."

@@ -210,6 +210,7 @@ def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
         check_complete(report, str(path))
         _check_all_read(reader, path, quantized)
     check_finite(quantized, str(path))
+    # A new model takes the weights: the loaded one counts as quantized, and cannot be saved.
     config, generation = quantized.config, quantized.generation_config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them

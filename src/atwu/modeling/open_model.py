@@ -51,6 +51,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     from atwu.modeling.model_files import holds_exactly
 
     place = pick_device(device)
+    # What needs no weights first: reading them may take minutes.
     check_model_name(name, base=loading.base, revision=loading.revision)
     config = load_config(name, **loading.load_kwargs)
     tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)

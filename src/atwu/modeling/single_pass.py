@@ -243,6 +243,8 @@ def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[T
 def fast_path_support(model: nn.Module, device: torch.device) -> FastPathSupport:
     """Test the fast paths, first all together and then one by one, against the plain computation on short rows.
 
+    Measured instead of listed by model type: a list would be wrong for the next model, and for code of a checkpoint's own.
+
     If the model can pack, packed attention stays enabled; for all other calls it acts as `sdpa`.
     """
     inner = unwrap(model)

@@ -125,6 +125,7 @@ def difference_from_file(tokenizer: Any, path: Path) -> str | None:
     from tokenizers import Tokenizer
 
     stored = Tokenizer.from_file(str(path))
+    # A file may ask for both, which transformers leaves to its caller.
     stored.no_truncation()
     stored.no_padding()
     try:

@@ -9,16 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
-from atwu.report.figure import (
-    INK,
-    MUTED,
-    REFERENCE_DASHES,
-    FigureDraft,
-    Series,
-    name_rows,
-    new_figure,
-    report_figure,
-)
+from atwu.report.figure import INK, MUTED, REFERENCE_DASHES, FigureDraft, Series, name_rows, new_figure, report_figure
 from atwu.report.metric_table import REFERENCE_MODELS, MetricKey
 from atwu.report.report_records import Records, RunRecord
 
@@ -187,7 +178,7 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
             "no forget loss has runs both with and without learned scores that were judged against the original "
             "model (UQ)."
         )
-    order = sorted(pairs, key=lambda label: pairs[label][1] - pairs[label][2])
+    order = sorted(pairs, key=lambda label: pairs[label][1] - pairs[label][2])  # the largest gain first
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):

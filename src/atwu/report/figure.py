@@ -39,6 +39,7 @@ GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyl
 FIGURE_WIDTH = 5.5
 """Inches: the text width of a one-column paper."""
 MUTED = 0.66
+"""Opacity of what is read second."""
 
 _LONGEST = 32
 """Maximum number of characters of a drawn label."""
@@ -150,6 +151,7 @@ class DrawnFigure:
         """Return the SVG with the page's text colour."""
         if self.figure is None:
             return None
+        # In the colour of the page, so that one figure is readable on light and dark ones.
         text = self.bytes("svg").decode().replace(INK, "currentColor")
         head = f'<svg class="figure" role="img" aria-label="{escape(self.title)}" '
         text = head + text[text.index("<svg ") + len("<svg ") :]

@@ -221,8 +221,9 @@ def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[
     for split, metric in keys:
         meaning = metric_definition(metric, split)
         if meaning and metric not in explained_before:
-            where = where_computed(metric, split)
-            entries.setdefault(metric, {"name": short_name(metric, split), "meaning": meaning, "where": where})
+            entry = {"name": short_name(metric, split), "meaning": meaning, "where": where_computed(metric, split)}
+            # As in the first set that has it, at the place of the last one.
+            entries[metric] = entries.pop(metric, entry)
     return list(entries.values())
 
 
@@ -409,7 +410,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     methods = []
     for label in records.labels:
         run, *others = records.of(label)
-        record = {"model": run.result.model}
+        record: dict[str, Any] = {"model": run.result.model}
         about = "no record of its training"
         if run.run is not None:
             record, about = dict(run.run), _recipe_text(run.run)

@@ -75,7 +75,7 @@ def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
 
 
 def percent_of_score(score: float) -> int:
-    """Round a score in [0, 1] to an integer from 0 to 100, halves up."""
+    """Round a score in [0, 1] to an integer from 0 to 100, halves up; Python's `round` takes the even one."""
     return int(100 * score + 0.5)
 
 

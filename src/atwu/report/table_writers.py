@@ -403,12 +403,12 @@ def to_json(records: Records) -> str:
             "title": records.title,
             "study": dict(records.study),
             "headline": [list(key) for key in headline_metrics(records)],
-            "results": {label: _without_rows(result) for label, result in records.results.items()},
+            "results": {label: replace(result, rows={}).to_json() for label, result in records.results.items()},
             "runs": [
                 {
                     "label": run.label,
                     "seed": run.seed,
-                    "result": _without_rows(run.result),
+                    "result": replace(run.result, rows={}).to_json(),
                     "run": None if run.run is None else dict(run.run),
                 }
                 for run in records.runs
@@ -418,10 +418,6 @@ def to_json(records: Records) -> str:
     if records.study.get("command") is not None:
         plain["study"]["command"] = public_command(str(records.study["command"]))
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _without_rows(result: EvalResult) -> dict[str, Any]:
-    return replace(result, rows={}).to_json()
 
 
 WRITERS: Mapping[str, Callable[[Records], str]] = {"md": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}

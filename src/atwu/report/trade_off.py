@@ -105,17 +105,17 @@ def _scatter(
             axes.plot(*zip(*singles, strict=True), **quiet)
         whisker: dict[str, Any] = {"color": one.colour, "linewidth": 1.1, "alpha": faint, "zorder": one.order}
         across, along = point
-        x, y = _xy(point)
+        place = _xy(point)
         if name in ranked and across.low is not None and across.high is not None:
-            axes.plot([across.low, across.high], [y, y], **whisker)
+            axes.plot([across.low, across.high], [place[1], place[1]], **whisker)
         if name in ranked and along.low is not None and along.high is not None:
-            axes.plot([x, x], [along.low, along.high], **whisker)
+            axes.plot([place[0], place[0]], [along.low, along.high], **whisker)
         look |= {"markersize": 6.5, "markeredgewidth": 0, "zorder": one.order + 1, "clip_on": False}
         if one.focus:
             look["markersize"] = 8
         if one.reference:
             look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
-        axes.plot(x, y, **look, label=name)
+        axes.plot(*place, **look, label=name)
     front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
     # The line bounds what the front dominates, so its steps turn away from the better corner.
     steps = "steps-post"

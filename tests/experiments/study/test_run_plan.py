@@ -124,17 +124,6 @@ def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
     assert work.unlearned == ["wga-s1"]
 
 
-def test_a_probe_added_to_a_finished_study_is_computed_once(tmp_path, models, work, monkeypatch):
-    probed = []
-    monkeypatch.setattr("atwu.experiments.run_study.probe_original", lambda setup: probed.append(setup) or [])
-    again(tmp_path, models)
-    for _ in range(2):
-        again(tmp_path, models, more="probe: true")
-        assert len(probed) == 1
-    assert (tmp_path / "out" / "references" / "original" / "probe.json").is_file()
-    assert work.measured == ["original", "wga-s1", "npo-s1"]
-
-
 def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(tmp_path, models, work):
     lines = "{label: after, method: atwu, scorer_from: atwu}, atwu"
     work.error = ValueError("no such layer")
