@@ -150,7 +150,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
     The background is that of dark pages, lighter for higher scores, and labelled words are underlined. If the console has fewer
     than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
     """
-    # With fewer colours the steps of the scale could not be told apart.
+    # With fewer colours, several steps of the scale would look the same.
     coloured = console.color_system in ("256", "truecolor") and not console.no_color
     for row in rows:
         console.print(Text.assemble((f"{row.index}  ", "dim"), (printable(row.question), "bold")))
