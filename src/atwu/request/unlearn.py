@@ -27,7 +27,7 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.teacher_forced import OriginalReader
-from atwu.modeling.layers import full_precision
+from atwu.modeling.layers import bfloat16_weights, full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.asked_rows import ask_for_rows, asked_source
@@ -295,7 +295,9 @@ def _read_by_original(
     if not own:
         return said
     original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
-    return mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
+    # Unlike greedy answers, means over many tokens do not turn over by rounding.
+    with bfloat16_weights(original, config.bf16):
+        return mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
 
 
 def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:
