@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--retain", required=True)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--variant", action="append", choices=VARIANTS)
     options = parser.parse_args()
     model, tokenizer = open_model(options.model, ModelLoadArgs())
@@ -109,7 +110,7 @@ def main() -> None:
                 output_dir=folder,
                 learning_rate=options.learning_rate,
                 max_steps=options.steps,
-                per_device_train_batch_size=8,
+                per_device_train_batch_size=options.batch_size,
                 bf16=True,
                 save_strategy="no",
             )
