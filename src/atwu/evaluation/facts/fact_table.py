@@ -332,19 +332,19 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
         reader: the original model.
         own: questions with the answers that the original model gave; they tell how likely its own language is.
     """
+    # After unlearning most answers are refusals, whose words are known; and the states of a model say much the same.
+    told: dict[tuple[Example, str], list[int]] = {}
+    for place, record in enumerate(table.records):
+        judged = record.unreadable or record.refused or record.asking == THOUGHT
+        if not judged and BETWEEN_DRAWS not in record.answer:
+            told.setdefault((_read_behind(record), record.answer), []).append(place)
     own_logps = reader.read(own, [row.answer for row in own])
-    places = [
-        place
-        for place, record in enumerate(table.records)
-        if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
-    ]
-    rows = [_read_behind(table.records[place]) for place in places]
-    logps = reader.read(rows, [table.records[place].answer for place in places])
+    logps = reader.read([row for row, _ in told], [answer for _, answer in told])
     records = list(table.records)
-    for place, logp in zip(places, logps, strict=True):
-        record = records[place]
-        if not record.unreadable and unreadable(record.answer, float(logp), own_logps):
-            records[place] = replace(record, unreadable=True)
+    for ((_, answer), places), logp in zip(told.items(), logps, strict=True):
+        if unreadable(answer, float(logp), own_logps):
+            for place in places:
+                records[place] = replace(records[place], unreadable=True)
     return FactTable(tuple(records))
 
 
