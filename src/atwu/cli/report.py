@@ -124,7 +124,7 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     ]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"result given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}; leave one out."
+            f"result given twice: {', '.join(sorted({name for name in names if names.count(name) > 1}))}; leave one out."
         )
     return dict(zip(names, (result for _, result in results), strict=True))
 

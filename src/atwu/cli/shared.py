@@ -119,7 +119,9 @@ class NamesRows:
 
         columns = parse_columns(str(self.columns))
         if isinstance(source, list):
-            return [f"{name}={with_columns(one, columns)}" for name, _, one in (pair.partition("=") for pair in source)]
+            return [
+                f"{name}={with_columns(rows, columns)}" for name, _, rows in (pair.partition("=") for pair in source)
+            ]
         return None if source is None else with_columns(source, columns)
 
 

@@ -296,8 +296,8 @@ class TuneCommand:
             kind += "s"
         say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
-            done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
-        searches = done.searches
+            tuned = tune_methods(tuning, executor, fixed=self.fixed, say=say)
+        searches = tuned.searches
         console = terminal()
         if len(searches) == 1:
             for result in next(iter(searches.values())):
@@ -326,10 +326,10 @@ class TuneCommand:
                     words += ["--setting", setting]
                 say(f"\npresets in {folder}; next:\n  {command_line([*words, '--presets', str(folder)])}")
             else:
-                say_use_of_presets(searches, folder, done.models)
-        for name, reason in {**done.left_out, **done.failed}.items():
+                say_use_of_presets(searches, folder, tuned.models)
+        for name, reason in {**tuned.left_out, **tuned.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")
-        if done.failed or not searches:
+        if tuned.failed or not searches:
             raise SystemExit(1)
 
 
@@ -423,8 +423,8 @@ class DemoCommand:
         write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
         console.print()
         counts = next(iter(demo.results.values())).rows
-        told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
-        console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
+        sizes = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
+        console.print(f"people:{self.size}, {sizes}, seed {self.seed}", highlight=False)
         console.print(models_terminal_table(demo.results, DEMO_COLUMNS))
         console.print()
         render_terminal(demo.scored[:3], console)

@@ -166,7 +166,7 @@ class ProbeCommand(ReadsRows):
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.modeling.open_model import open_model
-        from atwu.report.table_writers import print_probe
+        from atwu.report.table_writers import PROBE_READING, probe_table
 
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
@@ -192,7 +192,8 @@ class ProbeCommand(ReadsRows):
         if self.result.output is not None:
             record = probe_record(results, model=self.model, network=network, rows=loaded, settings=settings)
             write_json(self.result.output, record | {"seconds": round(time.perf_counter() - start, 3)})
-        print_probe(terminal(), results, title=self.model)
+        terminal().print(probe_table(results, title=self.model))
+        terminal().print(PROBE_READING, highlight=False, soft_wrap=True)
         if self.result.output is not None:
             say(f"written: {self.result.output}")
 

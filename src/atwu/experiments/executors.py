@@ -85,8 +85,8 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Start a task in a free slot."""
 
     def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        done = wait(futures, return_when=FIRST_COMPLETED).done
-        return next(future for future in futures if future in done)
+        finished = wait(futures, return_when=FIRST_COMPLETED).done
+        return next(future for future in futures if future in finished)
 
     def collect(self, future: Future[Any], task: Task) -> Any:
         """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
@@ -246,7 +246,7 @@ class ProcessExecutor(Executor):
         self._waiting.shutdown()
 
     def submit(self, task: Task) -> Future[Any]:
-        index = next(i for i in range(self._count) if i not in self._running or self._running[i].done())
+        index = next(place for place in range(self._count) if place not in self._running or self._running[place].done())
         worker = self._workers.get(index)
         if worker is None or not worker.process.is_alive():
             worker = self._workers[index] = self._start(index)

@@ -292,5 +292,5 @@ def _job_file(root: Path, folder: Path) -> Path:
 
 def lock_folder(folder: Path) -> AbstractContextManager[object]:
     """Lock a folder against other commands; the lock ends with this process."""
-    said = f"another command is using {folder}; wait for it, or choose another --output."
-    return file_lock(folder / "lock", taken=ValueError(said))
+    message = f"another command is using {folder}; wait for it, or choose another --output."
+    return file_lock(folder / "lock", taken=ValueError(message))

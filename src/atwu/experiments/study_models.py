@@ -95,12 +95,12 @@ def prepare_models(
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
     if any(damage(folder / role) is not None for role in needed):
         folder = writable_folder(folder)
-    said = f"another command is training the models in {folder}; waiting for it"
+    waiting = f"another command is training the models in {folder}; waiting for it"
     for role, source in needed.items():
         if damage(folder / role) is not None:
             if not train:
                 raise FileNotFoundError(f"the {role.replace('_', '-')} model of {setting.name} is not in the cache")
-            with file_lock(folder / "lock", waiting=lambda: say(said)), cpu_threads(1):
+            with file_lock(folder / "lock", waiting=lambda: say(waiting)), cpu_threads(1):
                 # Looked at again: the command that held the lock may have trained it.
                 if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")

@@ -182,7 +182,7 @@ def equals_base(model: nn.Module) -> bool:
     if adapted is None:
         return True
     # B starts at 0 (Hu et al. 2022), so that the product B A is 0 until the first step.
-    return not any(bool(p.detach().any()) for name, p in adapted.named_parameters() if "lora_B" in name)
+    return not any(bool(weight.detach().any()) for name, weight in adapted.named_parameters() if "lora_B" in name)
 
 
 # Which weights get adapters

@@ -221,7 +221,7 @@ class _TargetLogps(torch.autograd.Function):
         # The last block exists as exp(logits - peak); stored as probabilities, it needs no recomputation.
         keep = softcap is None and any(ctx.needs_input_grad)
         ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
-        ctx.mark_non_differentiable(*(t for t in (best, entropy, spread) if t is not None))
+        ctx.mark_non_differentiable(*(output for output in (best, entropy, spread) if output is not None))
         return chosen - log_total, best, entropy, spread
 
     @staticmethod

@@ -130,7 +130,9 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         else:
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
             trained = [
-                p for name, p in stack[index].named_parameters() if f"{name}.".startswith(starts) and p.requires_grad
+                parameter
+                for name, parameter in stack[index].named_parameters()
+                if f"{name}.".startswith(starts) and parameter.requires_grad
             ]
         if not trained:
             names = ", ".join(matrices) or "mlp.down_proj"

@@ -377,11 +377,11 @@ def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     if half:  # rounding of the dtype is no difference: half precision has about three decimal digits
         tolerance = 0.05
     try:
-        other = attempt()
+        attempted = attempt()
     except _REFUSALS as error:
         logger.info("fast path not available for %s: %s", type(inner).__name__, error)
         return False
-    return other.shape == plain.shape and bool(((other - plain).abs() <= tolerance * (1 + plain.abs())).all())
+    return attempted.shape == plain.shape and bool(((attempted - plain).abs() <= tolerance * (1 + plain.abs())).all())
 
 
 def can_pack(inner: nn.Module) -> bool:

@@ -122,17 +122,17 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     return fmean(means)
 
 
-def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
+def _row(axes: Axes, row: int, style: Series, before: float | None, after: Any) -> None:
     """Draw a label's values; `after` is a row of the frame."""
-    look: dict[str, Any] = {"color": one.colour, "clip_on": False}
+    look: dict[str, Any] = {"color": style.colour, "clip_on": False}
     axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
     if before is not None:
         axes.plot([before, after.value], [row, row], **look, linewidth=1.0, zorder=2)
-        axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
+        axes.plot(before, row, style.marker, **look, markersize=4.5, markerfacecolor="none")
     size = 5.5
-    if one.focus:
+    if style.focus:
         size = 6.5
-    axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
+    axes.plot(after.value, row, style.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
 
 
 UQ: MetricKey = (OVERALL, "UQ")
@@ -182,25 +182,30 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):
-        one, (other, before, after, digits) = styles[label], pairs[label]
-        axes.plot([before, after], [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
-        look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
-        axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
+        style, (unscored, before, after, digits) = styles[label], pairs[label]
+        axes.plot([before, after], [row, row], color=style.colour, linewidth=style.width, zorder=style.order)
+        look: dict[str, Any] = {
+            "color": style.colour,
+            "marker": style.marker,
+            "clip_on": False,
+            "zorder": style.order + 1,
+        }
+        axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=unscored)
         axes.plot(after, row, **look, label=label)
         ends = None
-        difference = records.difference(label, other, UQ)
+        difference = records.difference(label, unscored, UQ)
         if difference is not None:
             ends = difference.interval()
         interval = ""
         if ends is not None:
             interval = f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
-        strong: dict[str, Any] = {"fontweight": one.weight}
+        strong: dict[str, Any] = {"fontweight": style.weight}
         faint: dict[str, Any] = {"alpha": MUTED}
         # Three columns right of the axes; their places in points leave room for numbers of this width.
         columns = (
             (f"{after - before:+.{digits}f}", 8, strong),
             (interval, 38, faint),
-            (f"over {styles[other].name}", 102, faint),
+            (f"over {styles[unscored].name}", 102, faint),
         )
         for text, place, font in columns:
             axes.annotate(

@@ -107,7 +107,7 @@ def new_figure(height: float) -> Figure:
 
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:
     """Label the rows on the left of the axes, from the top."""
-    axes.set_yticks(range(len(series)), [one.name for one in series])
+    axes.set_yticks(range(len(series)), [style.name for style in series])
     mark_names(axes.get_yticklabels(), series)
     axes.set_ylim(len(series) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -116,8 +116,8 @@ def name_rows(axes: Axes, series: Sequence[Series]) -> None:
 
 def mark_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
     """Make the name of the highlighted label bold."""
-    for text, one in zip(texts, series, strict=True):
-        text.set_fontweight(one.weight)
+    for text, style in zip(texts, series, strict=True):
+        text.set_fontweight(style.weight)
 
 
 FIGURE_FORMATS = {

@@ -48,14 +48,14 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     sheet = new_figure(max(3.0, 0.6 + 0.165 * len(ends)))
     axes = sheet.subplots()
     for (label, name), curve in curves.items():
-        one, steps, mean = styles[label], curve.index, curve["mean"].array
-        look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
+        style, steps, mean = styles[label], curve.index, curve["mean"].array
+        look = style.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
-            quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
+            quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * style.width, "markersize": 3}
             look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
         elif (curve["max"] > curve["min"]).any():
             low, high = curve["min"], curve["max"]
-            axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
+            axes.fill_between(steps, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=style.order - 1)
         lines[label, name] = axes.plot(steps, mean, **look, label=f"{label}, {name}")[0]
     axes.axhline(0.5, **GUIDE)
     axes.grid(True)

@@ -152,16 +152,16 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
         if not reference:
             lost = {(split, name): sentence for split, name, sentence in degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
-            spread = told = ""
+            spread = seeds = ""
             if cell.seed_std is not None:
                 spread = format_number(cell.seed_std, cell.digits)
             if cell.seeds < count:
-                told = f"{cell.seeds} of {count} seeds"
+                seeds = f"{cell.seeds} of {count} seeds"
             text = {
                 "number": format_number(cell.value, cell.digits),
                 "spread": spread,
                 "interval": format_interval(cell),
-                "told": told,
+                "told": seeds,
                 "lost": lost.get((split, metric), ""),
                 "reference": reference,
             }

@@ -447,7 +447,11 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
 def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
     """Evaluation settings shared by all results, without the fingerprints of their rows."""
     first, *others = [public_settings(result) for result in results] or [{}]
-    return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in settings and settings[key] == value for settings in others)
+    }
 
 
 def public_settings(result: EvalResult) -> dict[str, Any]:

@@ -145,8 +145,8 @@ def leading_metric(records: Records) -> MetricKey | None:
     """The metric that ranks methods; None if no metric has a direction."""
     frame = records.table.frame
     ranked = frame[~frame.reference & (frame.direction != "none")]
-    there = set(zip(ranked.set, ranked.metric, strict=True))
-    return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in there), None)
+    measured = set(zip(ranked.set, ranked.metric, strict=True))
+    return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in measured), None)
 
 
 def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:

@@ -269,15 +269,10 @@ def agreement_table(agreed: AgreementResult, *, title: str) -> RichTable:
     return table
 
 
-_READING = (
+PROBE_READING = (
     "How to read it: mean ± standard deviation over answers; 1 is perfect, 0.5 is chance. Held-out answers are about "
     "subjects that the probe was not trained on; a much higher train AUROC indicates overfitting."
 )
-
-
-def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    console.print(probe_table(results, title=title))
-    console.print(_READING, highlight=False, soft_wrap=True)
 
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
@@ -315,16 +310,16 @@ def to_markdown(records: Records) -> str:
     """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
     table = report_table(records)
     caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND))
-    text = f"{models_markdown(table, intervals=True)}\n{escaped(caption)}\n"
+    text = f"{models_markdown(table)}\n{escaped(caption)}\n"
     notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
     if notes:
         text += f"\n{notes}"
     return text
 
 
-def models_markdown(table: Table, *, intervals: bool = False) -> str:
+def models_markdown(table: Table) -> str:
     def write(cell: Any) -> str:
-        return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=intervals)
+        return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=True)
 
     text = [["method", *(escaped(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
     for label, cells in zip(table.labels, table.cells(write, MISSING_CELL).values, strict=True):

@@ -92,28 +92,28 @@ def _scatter(
     axes = sheet.subplots()
     axes.grid(True)
     for name, point in points.items():
-        one = styles[name]
+        style = styles[name]
         faint = 0.5
-        if crowded and not one.focus:
+        if crowded and not style.focus:
             faint = 0.2
         of_seeds = [point_of(run.result) for run in records.of(name)]
         singles = [_xy(single) for single in of_seeds if single is not None]
-        look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
+        look: dict[str, Any] = {"color": style.colour, "linestyle": "none", "marker": style.marker}
         if len(singles) > 1:
             seeds += singles
             quiet = look | {"alpha": faint, "markersize": 3.6, "markeredgewidth": 0, "zorder": 2.5}
             axes.plot(*zip(*singles, strict=True), **quiet)
-        whisker: dict[str, Any] = {"color": one.colour, "linewidth": 1.1, "alpha": faint, "zorder": one.order}
+        whisker: dict[str, Any] = {"color": style.colour, "linewidth": 1.1, "alpha": faint, "zorder": style.order}
         across, along = point
         place = _xy(point)
         if name in ranked and across.low is not None and across.high is not None:
             axes.plot([across.low, across.high], [place[1], place[1]], **whisker)
         if name in ranked and along.low is not None and along.high is not None:
             axes.plot([place[0], place[0]], [along.low, along.high], **whisker)
-        look |= {"markersize": 6.5, "markeredgewidth": 0, "zorder": one.order + 1, "clip_on": False}
-        if one.focus:
+        look |= {"markersize": 6.5, "markeredgewidth": 0, "zorder": style.order + 1, "clip_on": False}
+        if style.focus:
             look["markersize"] = 8
-        if one.reference:
+        if style.reference:
             look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
         axes.plot(*place, **look, label=name)
     front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
@@ -166,10 +166,10 @@ def _name_points(
         _, _, texts, lines = require("textalloc", extra="report").allocate(
             axes,
             *points.T,
-            [one.name for one in names],
+            [style.name for style in names],
             *(None, *marks.T),
             textsize=8,
-            fontweight=[one.weight for one in names],
+            fontweight=[style.weight for style in names],
             textcolor=INK,
             linecolor=INK,
             linewidth=0.5,
