@@ -18,7 +18,6 @@ from pydantic import Field, TypeAdapter, create_model
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.people_rows import SIZES
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
 from atwu.methods.presets import settings_with_presets
@@ -106,7 +105,7 @@ BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
 
 
 def find_setting(name: str) -> BenchmarkSetting:
-    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`."""
+    """Return the setting of a name or YAML file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():
@@ -116,8 +115,6 @@ def find_setting(name: str) -> BenchmarkSetting:
             raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
         with prefix_errors(path):
             return setting_from({"name": path.stem} | values)
-    if name in SIZES:
-        name = f"people-{name}"
     setting: BenchmarkSetting = lookup("setting", name, BENCHMARK_SETTINGS)
     return setting
 
