@@ -108,12 +108,12 @@ def find_mentions(text: str, words: str) -> list[Span]:
         firsts = words[0].lower() + words[0].upper()
     spans: list[Span] = []
     end = 0
+    # All but the first character, whose case may differ. A pattern would have to be compiled anew for all words.
     while (rest := text.find(words[1:], end + 1)) > 0:
         start, end = rest - 1, rest - 1 + len(words)
-        joined = _are_one_word(text[max(start - 1, 0) : start], words[0]) or _are_one_word(
-            words[-1], text[end : end + 1]
-        )
-        if text[start] in firsts and not joined:
+        joined_before = _are_one_word(text[max(start - 1, 0) : start], words[0])
+        joined_behind = _are_one_word(words[-1], text[end : end + 1])
+        if text[start] in firsts and not joined_before and not joined_behind:
             spans.append((start, end))
         else:
             end = start + 1
@@ -127,6 +127,7 @@ def _are_one_word(character: str, following: str) -> bool:
 
 def replace_words(text: str, words: str, instead: str) -> str:
     """Replace some words, but not a part of a longer one."""
+    # From the end, so that earlier positions stay right.
     for start, end in reversed(find_mentions(text, words)):
         text = text[:start] + instead + text[end:]
     return text
@@ -137,7 +138,8 @@ MARK_BEGIN, MARK_END = "\x02", "\x03"
 
 def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
     """Return a range of an answer with marks around its key tokens."""
-    end = len(fact.answer) if end is None else end
+    if end is None:
+        end = len(fact.answer)
     text = ""
     for begin, stop in fact.labels:
         if start <= begin and stop <= end:

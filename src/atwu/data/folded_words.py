@@ -126,7 +126,9 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         endings = (ending for ending in _KOREAN_PARTICLES if plain.endswith(ending))
         forms |= {stem for ending in endings if len(stem := plain.removesuffix(ending)) >= 2}
     elif "\u0590" <= first <= "\u06ff":
-        prefixes = _HEBREW_PREFIXES if first < "\u0600" else _ARABIC_PREFIXES
+        prefixes = _ARABIC_PREFIXES
+        if first < "\u0600":
+            prefixes = _HEBREW_PREFIXES
         starts = (prefix for prefix in prefixes if plain.startswith(prefix))
         forms |= {rest for prefix in starts if len(rest := plain.removeprefix(prefix)) >= _SHORTEST}
         if plain.endswith("ا") and len(plain) > _SHORTEST + 1:  # an object: "صيدليا"

@@ -59,7 +59,7 @@ class DiskRows(Sequence[_T], Generic[_T]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
+            return tuple(self[place] for place in range(*index.indices(len(self))))
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
         return self._form.validate_json(self._read(begin, end - begin))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.data.arrays import FloatArray, IntArray, as_floats
+from atwu.data.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import RowValues
@@ -232,9 +232,9 @@ class Resampler:
 
     def mean(self, values: Sequence[float | None] | FloatArray) -> Estimate:
         """Return the mean over the rows that have a value (neither None nor NaN)."""
-        known = as_floats(values)
-        there = np.isfinite(known)
-        filled = np.where(there, known, 0.0)
+        numbers = np.asarray(values, dtype=np.float64)  # None becomes NaN
+        there = np.isfinite(numbers)
+        filled = np.where(there, numbers, 0.0)
         sums, counts = (np.bincount(self._member, part, self.clusters) for part in (filled, there))
         with np.errstate(all="ignore"):
             value = float(filled.sum() / there.sum()) if there.any() else float("nan")
@@ -266,7 +266,7 @@ class RowMetrics:
 
     def values(self, split: str, metric: str) -> FloatArray:
         """Return one value per row, NaN where undefined."""
-        return as_floats(self.rows[split].metrics[metric])
+        return np.asarray(self.rows[split].metrics[metric], dtype=np.float64)
 
     def resampler_of(self, split: str) -> Resampler:
         return resampler(split, self.rows[split].subjects)

@@ -107,7 +107,7 @@ def recitation_askings(rows: Sequence[Example], *, cuts: Sequence[str] = tuple(C
             cut = cut_text(row.answer, CUTS[name])
             if cut is not None:
                 prompt = Prompt((), prefill=cut.opening)
-                askings.append(Asking(index, name, prompt, (), "", wording=cut.wording, chance_run=row.chance_run))
+                askings.append(Asking(index, name, prompt, (), "", wording=cut.rest, chance_run=row.chance_run))
     return askings
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atwu.data.arrays import FloatArray, as_floats
+from atwu.data.arrays import FloatArray
 from atwu.data.schema import IGNORE_INDEX
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
 from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
@@ -115,12 +115,12 @@ def attack_auc(
     Returns:
         The area under the ROC curve, or with weights one per draw, shape (...); NaN if a set has no scores.
     """
-    sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
-    forget, holdout = (~np.isnan(side) for side in sides)
+    forget, holdout = (np.asarray(side, dtype=np.float64) for side in (forget_scores, holdout_scores))
+    known_forget, known_holdout = ~np.isnan(forget), ~np.isnan(holdout)
     if weights is None:
-        return float(roc_area(sides[0][forget], sides[1][holdout]))
-    counts = np.asarray(weights[0])[..., forget], np.asarray(weights[1])[..., holdout]
-    return roc_area(sides[0][forget], sides[1][holdout], counts)
+        return float(roc_area(forget[known_forget], holdout[known_holdout]))
+    counts = np.asarray(weights[0])[..., known_forget], np.asarray(weights[1])[..., known_holdout]
+    return roc_area(forget[known_forget], holdout[known_holdout], counts)
 
 
 def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
