@@ -71,7 +71,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     or word labels. The first 400 rows of `full` and of the retain splits have them too, except labels.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
-    tables = open_tables(TOFU) if tables is None else tables
+    tables = tables or open_tables(TOFU)
     readers = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
@@ -92,7 +92,10 @@ def tofu_benchmark(name: str) -> Benchmark:
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
-    retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
+    retain, holdout, full = f"retain{100 - int(percent)}", f"holdout{percent}", "tofu:full"
+    if count:
+        retain = f"{retain}:{count}"
+        full = f"tofu:{retain} + tofu:{split}"
     available = [part for part in (holdout, *REAL_WORLD_SPLITS) if tables.has(part)]
     loaded = {part: tofu_rows(f"tofu:{part}", tables=tables) for part in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
@@ -110,7 +113,7 @@ def tofu_benchmark(name: str) -> Benchmark:
         name=name,
         forget_source=f"tofu:{split}",
         retain_source=f"tofu:{retain}",
-        full_source=f"tofu:{retain} + tofu:{split}" if count else "tofu:full",
+        full_source=full,
         retain_only_source=f"tofu:{retain}",
         forget=measured_forget,
         retain=measured_retain,
@@ -140,6 +143,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
 def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     """Read a forget split, the last authors of `full`; appends to `warnings`, as the other readers do."""
     total = tables.published.tables["full"].rows or 0
+    # Authors are counted from the end, so the rows must be the last ones.
     if tables.has("full"):
         _check_same(table, tables.table("full")[total - len(table) :])
     perturbed = _joined(f"{split}_perturbed", table, tables)
@@ -154,7 +158,9 @@ def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> l
             extra["target_words"] = labels[index][1]["target_words"]
         rows.append(_row(record, extra, mended))
     if perturbed is None:
-        without = "no paraphrases, no wrong answers" + ("" if labels else ", no labels")
+        without = "no paraphrases, no wrong answers"
+        if not labels:
+            without += ", no labels"
         warnings.append(f"{split}_perturbed is not available: the rows have {without}")
     if labels:
         warnings += target_words_warnings(mended)
