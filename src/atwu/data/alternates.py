@@ -7,14 +7,13 @@ al. 2026). Draws are a pure function of (seed, epoch, row), so all answers of a 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import UNLIMITED, EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import store_rows
 
@@ -242,7 +241,7 @@ def prompted_rows(
         prompt: text that precedes the question, in the same turn.
     """
     # No limit, since the answer's tokens are taken from the row, and only the prompt from here.
-    encoder = Encoder(tokenizer, max_length=sys.maxsize, system=system)
+    encoder = Encoder(tokenizer, max_length=UNLIMITED, system=system)
     return store_rows(
         _behind(encoder, prompt, row, example, f"forget set, row {number}")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1)

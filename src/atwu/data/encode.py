@@ -25,8 +25,8 @@ from atwu.data.spool import store_rows
 
 _T = TypeVar("_T")
 _SPACE_MARKS = "▁Ġ "
-_LONGEST_TEMPLATE = 1_000_000
-"""Tokens of a chat template with a question, at most; some begin with a long system turn."""
+UNLIMITED = 1_000_000
+"""Tokens, for a model that states no limit, and where none is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,7 @@ _Tokens = tuple[list[int], list[Span]]
 
 
 class Encoder:
-    def __init__(
-        self, tokenizer: Any, *, max_length: int = 512, system: str | None = None, own_limit: bool = False
-    ) -> None:
+    def __init__(self, tokenizer: Any, *, max_length: int = 512, system: str | None = None) -> None:
         """Create an encoder.
 
         Args:
@@ -95,7 +93,6 @@ class Encoder:
                 "Question: ...\\nAnswer: ..." if it has none.
             max_length: longest row in tokens; longer answers are truncated and lose their terminal token.
             system: text of a system turn for conversations without one; None adds none.
-            own_limit: whether `max_length` is the number of positions of the model, for errors.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
@@ -111,8 +108,6 @@ class Encoder:
         self._limit = (
             f"max_length is {max_length}; shorten the prompt, or raise max_length if the model has more positions."
         )
-        if own_limit:
-            self._limit = f"the model has only {max_length} positions; shorten the prompt or use another model."
         added = tokenizer.added_tokens_decoder
         # Marks of a template are added tokens, special or not; so are runs of spaces, which end nothing.
         special = {index for index, token in added.items() if token.special or token.content.strip()}
@@ -125,6 +120,18 @@ class Encoder:
         # Whether a start token is added is asked of the tokenizer itself: `add_bos_token` is not always obeyed.
         probe = list(tokenizer("a")["input_ids"])
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
+
+    @classmethod
+    def within_positions(cls, tokenizer: Any, config: Any) -> Encoder:
+        """Create an encoder of prompts whose limit is that of the model.
+
+        Args:
+            config: configuration of the model's text part.
+        """
+        positions = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        encoder = cls(tokenizer, max_length=positions)
+        encoder._limit = f"the model has only {positions} positions; shorten the prompt or use another model."
+        return encoder
 
     def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
         where = where or f"row with question {example.question[:60]!r}"
@@ -278,7 +285,8 @@ def template_terminal(tokenizer: Any) -> int | None:
         return None
     for system in (None, "Be brief."):  # some templates need a system turn
         try:
-            encoder = Encoder(tokenizer, system=system, max_length=_LONGEST_TEMPLATE)
+            # Some templates begin with a long system turn.
+            encoder = Encoder(tokenizer, system=system, max_length=UNLIMITED)
             return encoder.encode(Example.from_qa("Hello?", "Hello.")).input_ids[-1]
         except ValueError:  # a slow tokenizer, or a template that needs other turns
             continue

@@ -46,8 +46,6 @@ _VLLM_BATCH = 512
 """Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as `max_lora_rank`."""
-_NO_LIMIT = 1_000_000
-"""Positions of a model that states no limit."""
 GPU_MEMORY_UTILIZATION = 0.92
 """Share of GPU memory; vLLM's own default."""
 
@@ -281,8 +279,8 @@ class _PromptIds:
 
     def __init__(self, tokenizer: Any, config: Any) -> None:
         self.tokenizer = tokenizer
-        self.limit = int(getattr(config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT)
-        self._encoder = Encoder(tokenizer, max_length=self.limit, own_limit=True)
+        self._encoder = Encoder.within_positions(tokenizer, config.get_text_config())
+        self.limit = self._encoder.max_length
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Encode prompts; each is at least one token shorter than the limit."""

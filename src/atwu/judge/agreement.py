@@ -119,6 +119,7 @@ def _kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
     first, second = (sum(pair[side] for pair in pairs) for side in (0, 1))
     expected = (first * second + (n - first) * (n - second)) / (n * n)
     observed = sum(a == b for a, b in pairs) / n
+    # Both sides always say the same, so chance alone agrees always.
     if expected == 1:
         return None
     return (observed - expected) / (1 - expected)

@@ -71,6 +71,7 @@ def write_paraphrases(
     rejected: Counter[str] = Counter()
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
     kept = [_valid_paraphrases(row, candidates, rejected) for row, candidates in zip(rows, written, strict=True)]
+    # Rules first: each candidate that they reject saves a call.
     if check_meaning:
         checks = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
         answers = iter(asker.ask(checks, _read_same, description="check meaning"))
@@ -129,7 +130,8 @@ def problem(row: Example, text: str) -> str | None:
     stems = {word.stem for word in asked}
     texts = [row.answer[start:end] for start, end in row.forget_spans or ()] or [row.answer]
     for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in stems):
-        if not answer.text.isascii():  # scripts without spaces
+        # A script without spaces divides the words of two texts in different places.
+        if not answer.text.isascii():
             revealed = answer.text in "".join(word.text for word in words)
         else:
             long = len(answer.text) >= _LONG_STEM and not answer.number

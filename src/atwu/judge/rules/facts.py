@@ -90,6 +90,7 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
     known = {word.stem for word in words_of(question)}
     facts = [_fact(words, start, end, given=False) for start, end in _new_runs(words, known)]
     core = _facts_asked_for(question, _drop_other_numbers(question, facts, words))
+    # What stands in a subordinate clause only counts where nothing else does.
     aside = _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
@@ -245,6 +246,7 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
                 run = _by_surname(content, answer, roles)
     if run is not None:
         return Match(1.0, *run)
+    # Half a date or title is another one. So is half of a marked name or number, and a marked fact with one word replaced.
     if fact.kind in ("date", "title") or (fact.given and (fact.kind != "words" or _one_word_differs(fact, answer))):
         return Match(0.0)
     stems = {word.stem for word in answer}
@@ -296,7 +298,9 @@ def _without_generic_words(fact: Fact, answer: Sequence[Word], asked: frozenset[
 def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str]) -> tuple[int, int] | None:
     """Find a surname that no other first name precedes; "Mayor Ferrant" if the question asks for a mayor."""
     for place, word in enumerate(answer):
-        before = answer[place - 1] if place and not word.gap else None
+        before = None
+        if place and not word.gap:
+            before = answer[place - 1]
         alone = before is None or before.function or before.text in _BEFORE_A_SURNAME or before.stem in roles
         if word.stem == content[-1] and (alone or (before is not None and before.stem in content)):
             return place, place + 1

@@ -50,6 +50,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
     for word in words:
         kept.append(word)
         for period in range(3, min(_LONGEST_LOOP, len(kept) // 2) + 1):
+            # A short phrase may follow itself once with reason, as in two titles.
             span = period
             if period < 6:
                 span = 2 * period
@@ -152,9 +153,13 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
             return False
         if word.text in _NEGATION:
             denied = True
-            joined = place > 0 and (word.gap == "," or answer[place - 1].text == "and")
-            if joined and _is_other(answer[place - 1 - (answer[place - 1].text == "and")], like, own):
-                return True  # "Tarn, not Kelbury"
+            # "Tarn, not Kelbury", "Tarn and not Kelbury": the other value may stand before the denial.
+            before = place - 1
+            joined = place > 0 and (word.gap == "," or answer[before].text == "and")
+            if joined and answer[before].text == "and":
+                before -= 1
+            if joined and _is_other(answer[before], like, own):
+                return True
         if word.gap or word.text == "but":
             break
     contrast = like.capital or like.number
@@ -210,7 +215,8 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
     An answer that lists holders first and facts afterwards ("Ann and Bo, in Tarn and Moss") is not checked.
     """
     asked = stems_of(_RELATIVES)
-    if any(word.text == "and" for word in words_of(question)):  # asks about several holders by name
+    # "And" asks about several holders, which may have names instead of being relatives.
+    if any(word.text == "and" for word in words_of(question)):
         asked = stems_of(f"{_RELATIVES} {question}")
     told = [part for part in _parts(reference, asked) if part.values]
     held = [stem for part in told for stem in part.holders]
