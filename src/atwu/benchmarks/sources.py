@@ -81,14 +81,14 @@ def load_rows(
     hashes = array("q")
 
     def every() -> Iterator[Example]:
-        for name, read in parts:
+        for name, read_rows in parts:
             before, notes = len(hashes), list[str]()
             left = None
             if limit is not None:
                 left = limit - before
             if left is not None and left <= 0:
                 break
-            for row in read(left, notes):
+            for row in read_rows(left, notes):
                 hashes.append(hash(row))
                 yield row
             if len(hashes) == before:

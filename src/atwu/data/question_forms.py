@@ -459,8 +459,8 @@ def read_forms(text: str) -> tuple[str, ...]:
     if text == "none":
         return ()
     several = {"auto": TRAINED_FORMS, "syntax": SYNTAX_FORMS}
-    given = (name.strip() for name in text.split(","))
-    names = tuple(dict.fromkeys(form for name in given for form in several.get(name, (name,))))
+    written = (name.strip() for name in text.split(","))
+    names = tuple(dict.fromkeys(form for name in written for form in several.get(name, (name,))))
     for name in names:
         lookup("form", name, FORMS)
     return names

@@ -176,7 +176,9 @@ class FactTable:
         import pandas as pd
 
         names = [field.name for field in dataclasses.fields(FactAnswer) if field.name != "recitation"]
-        measured = [field.name for field in dataclasses.fields(Recitation)] if self.recitations else []
+        measured: list[str] = []
+        if self.recitations:
+            measured = [field.name for field in dataclasses.fields(Recitation)]
         values = [
             [getattr(record, name) for name in names] + [getattr(record.recitation, name, None) for name in measured]
             for record in self.records
@@ -254,7 +256,9 @@ def tabulate(
     """Return answers as a table. The draws of a question with options become one record."""
     groups: dict[tuple[object, ...], list[tuple[Asking, str]]] = {}
     for place, (asking, answer) in enumerate(zip(askings, answers, strict=True)):
-        key: tuple[object, ...] = (asking.fact, asking.name) if asking.options else (place,)
+        key: tuple[object, ...] = (place,)
+        if asking.options:
+            key = (asking.fact, asking.name)
         groups.setdefault(key, []).append((asking, answer))
     return FactTable(tuple(_record(group, set, state) for group in groups.values()))
 
@@ -262,6 +266,7 @@ def tabulate(
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
     first = group[0][0]
     answers = [answer for _, answer in group]
+    # Of a form with options, every draw: one right choice may be a guess.
     stated = all(states_fact(asking, answer) for asking, answer in group)
     recitation = None
     said = ""
@@ -338,7 +343,13 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
         for place, record in enumerate(table.records)
         if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
     ]
-    rows = [_read_behind(table.records[place]) for place in places]
+    rows: list[Example] = []
+    for place in places:
+        row = Example.from_qa(table.records[place].question, "")
+        # The continuation of a text is read as a text, since no chat would answer like that.
+        if table.records[place].recitation is not None:
+            row = Example((), "")
+        rows.append(row)
     logps = reader.read(rows, [table.records[place].answer for place in places])
     records = list(table.records)
     for place, logp in zip(places, logps, strict=True):
@@ -346,10 +357,3 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
         if not record.unreadable and unreadable(record.answer, float(logp), own_logps):
             records[place] = replace(record, unreadable=True)
     return FactTable(tuple(records))
-
-
-def _read_behind(record: FactAnswer) -> Example:
-    """Return the row of a question; the continuation of a text is read as a text, since no chat would answer like that."""
-    if record.recitation is not None:
-        return Example((), "")
-    return Example.from_qa(record.question, "")

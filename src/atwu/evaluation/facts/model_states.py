@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.schema import Example
+from atwu.evaluation.facts.askings import Asking
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from atwu.data.encode import EncodedRow, Encoder
-    from atwu.evaluation.facts.askings import Asking
 
 BFLOAT16, EIGHT_BITS, FOUR_BITS = "bfloat16", "8 bits", "4 bits"
 INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
@@ -237,7 +238,6 @@ def mean_hidden_states(model: Any, encoder: Encoder, askings: Sequence[Asking]) 
     """Return the mean output of the layer `moved_layer` at the end of prompts, where the answer begins, shape (hidden,)."""
     import torch
 
-    from atwu.data.schema import Example
     from atwu.modeling.layers import tap
 
     ends: list[Tensor] = []

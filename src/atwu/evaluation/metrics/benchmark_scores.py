@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from atwu.benchmarks.base import Probe
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, LUME, MUSE, OVERALL, RETAIN, AggregateColumn, Column, Percent, apply_known
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, combine
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.membership import Membership, attack_area, attack_auc, loss_score, privleak
 from atwu.evaluation.metrics.memorization import exact_memorization, row_exact_memorization
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
-
-if TYPE_CHECKING:
-    from atwu.benchmarks.base import Probe
-    from atwu.evaluation.intervals import ModelComparison
 
 _LUME_DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}
@@ -330,4 +327,4 @@ class KnowUnDo(Metric):
         forget, retain = (map(row_exact_memorization, self.session.tokens(split)) for split in (FORGET, RETAIN))
         self.record_column(FORGET, "unlearn_success", apply_known(lambda share: 100 * (1 - share), forget))
         self.record_column(RETAIN, "retention_success", apply_known(lambda share: 100 * share, retain))
-        self.record_tokens(answer_loss=lambda _, read: loss_score(read.logps[read.content]))
+        self.record_tokens(answer_loss=lambda _, tokens: loss_score(tokens.logps[tokens.content]))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.metric import JudgedMetric
+from atwu.evaluation.metric import JudgedColumn, JudgedMetric
 from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
@@ -33,7 +33,6 @@ from atwu.evaluation.questions import (
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    from atwu.evaluation.metric import JudgedColumn
     from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray
-from atwu.data.schema import IGNORE_INDEX
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, RowMetrics, combine
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.score_auroc import roc_area
 from atwu.evaluation.metrics.truth_ratio import GUARD
@@ -29,9 +30,6 @@ from atwu.evaluation.metrics.truth_ratio import GUARD
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from atwu.data.encode import EncodedRow
-    from atwu.data.schema import Example
-    from atwu.evaluation.intervals import ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)
@@ -77,6 +75,7 @@ def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
         raise ValueError(f"k must be a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
+    # Only the sum of the smallest is needed, not their order.
     count = max(1, math.floor(k * values.size))
     return -float(np.partition(values, count - 1)[:count].mean())
 
@@ -188,16 +187,17 @@ class Membership(Metric):
     def record(self) -> None:
         k = self.session.config.min_k
 
-        def standardized(row: Example, read: TokenRow) -> float | None:
+        def standardized(row: Example, tokens: TokenRow) -> float | None:
             logps, entropy, variance = (
-                np.asarray(part)[read.content] for part in (read.logps, read.entropy, read.variance)
+                np.asarray(part)[tokens.content] for part in (tokens.logps, tokens.entropy, tokens.variance)
             )
+            # The mean of the log-probability under the next-token distribution is minus its entropy.
             return min_k_plus_plus(logps, -entropy, variance, k=k)
 
         self.record_tokens(
-            mia_loss=lambda _, read: loss_score(read.logps),
-            mia_zlib=lambda row, read: zlib_score(loss_score(read.logps), row.answer),
-            mia_min_k=lambda _, read: min_k(read.logps[read.content], k=k),
+            mia_loss=lambda _, tokens: loss_score(tokens.logps),
+            mia_zlib=lambda row, tokens: zlib_score(loss_score(tokens.logps), row.answer),
+            mia_min_k=lambda _, tokens: min_k(tokens.logps[tokens.content], k=k),
             mia_min_k_plus_plus=standardized,
         )
 

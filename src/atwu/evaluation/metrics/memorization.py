@@ -141,10 +141,10 @@ class Memorization(Metric):
 
     def record(self) -> None:
         self.record_tokens(
-            extraction_strength=lambda _, read: row_extraction_strength(read),
-            extraction_strength_floored=lambda _, read: row_extraction_strength(read, floor=True),
-            exact_memorization=lambda _, read: row_exact_memorization(read),
-            probability=lambda _, read: answer_probability(read.logps),
+            extraction_strength=lambda _, tokens: row_extraction_strength(tokens),
+            extraction_strength_floored=lambda _, tokens: row_extraction_strength(tokens, floor=True),
+            exact_memorization=lambda _, tokens: row_exact_memorization(tokens),
+            probability=lambda _, tokens: answer_probability(tokens.logps),
         )
 
 

@@ -15,18 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from atwu._extras import require, without_init
 from atwu.data.arrays import FloatArray
-from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column, apply_known
+from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column, Direction, apply_known
 from atwu.evaluation.generations import Decoding
-from atwu.evaluation.intervals import AggregateMetric
+from atwu.evaluation.intervals import AggregateMetric, ModelComparison
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
-
-if TYPE_CHECKING:
-    from atwu.evaluation.columns import Direction
-    from atwu.evaluation.intervals import ModelComparison
 
 
 def rouge_l_recall(reference: str, output: str) -> float | None:

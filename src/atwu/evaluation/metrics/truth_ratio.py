@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column, apply_known
-from atwu.evaluation.intervals import AggregateMetric, Estimate
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison
 from atwu.evaluation.metric import Metric
-
-if TYPE_CHECKING:
-    from atwu.evaluation.intervals import ModelComparison
 
 _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
@@ -194,6 +191,7 @@ class TruthRatio(Metric):
         for split, rows in self.session.forget_and_retain_sets.items():
             if not any(row.wrong_answers for row in rows):
                 continue
+            # False answers follow the form of the paraphrase, so that is what they are compared with.
             with_paraphrase = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
             others = [(row, row.paraphrased_answer) for row in with_paraphrase]
             others += [(row, text) for row in rows for text in row.wrong_answers]
@@ -204,8 +202,8 @@ class TruthRatio(Metric):
             losses = iter(_loss(row.logps) for row in self.session.read(encoded, label=f"read {split}, other answers"))
             paraphrased = {row: next(losses) for row in with_paraphrase}
             correct = [
-                paraphrased.get(row, _loss(read.logps)) if row.wrong_answers else None
-                for row, read in zip(rows, self.session.tokens(split), strict=True)
+                paraphrased.get(row, _loss(tokens.logps)) if row.wrong_answers else None
+                for row, tokens in zip(rows, self.session.tokens(split), strict=True)
             ]
             self._losses[split] = correct, [[next(losses) for _ in row.wrong_answers] for row in rows]
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.key_tokens import key_token_positions
-
-if TYPE_CHECKING:
-    from atwu.data.encode import EncodedRow
 
 THRESHOLD = 0.05
 """Drop in nats per token above which a layer encodes the knowledge, as in the paper."""
