@@ -29,7 +29,6 @@ from atwu.data.question_types import (
     asked_prepositions,
     asks_for_subject,
     follows,
-    is_of,
     question_type,
     reason_start,
     word_list,
@@ -162,7 +161,7 @@ def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[Value
         measures = False
         if place + 1 < len(parts):
             between = row.answer[part[1] : parts[place + 1][0]]
-            measures = kind in _AMOUNTS and (between == " " or is_of(row, between))
+            measures = kind in _AMOUNTS and (between == " " or between.strip().lower() in word_list(row, "of"))
         adverb = is_adverb_of_time(row.answer[part[0] : part[1]])
         if kind not in _TIMES and not measures and not adverb:
             kept.append(part)

@@ -109,8 +109,3 @@ def reason_start(row: Example) -> int:
     # Without spaces, a word is no match of its own.
     ends = [row.answer.find(word) + len(word) for word in words if is_unspaced(word) and word in row.answer]
     return max(ends, default=0)
-
-
-def is_of(row: Example, text: str) -> bool:
-    """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
-    return text.strip().lower() in word_list(row, "of")

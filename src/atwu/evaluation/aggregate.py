@@ -101,12 +101,9 @@ def compare_models(
     retain_only: EvalResult | None = None,
     tasks: Mapping[str, MetricValue] | None = None,
 ) -> ModelComparison:
-    return ModelComparison(
-        RowMetrics(rows),
-        original=None if original is None else RowMetrics(original.rows),
-        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
-        tasks={name: score.value for name, score in (tasks or {}).items() if score.value is not None},
-    )
+    scores = {name: score.value for name, score in (tasks or {}).items() if score.value is not None}
+    before, without = (None if result is None else RowMetrics(result.rows) for result in (original, retain_only))
+    return ModelComparison(RowMetrics(rows), original=before, retain_only=without, tasks=scores)
 
 
 def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
@@ -193,11 +190,13 @@ def _mean(
 ) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, estimates, strict=True) if cell is not None]
+    # A metric that is undefined for every seed keeps its cell, with the counts.
     there = [pair for pair in there if pair[0].value is not None] or there
     values = [cell for cell, _ in there]
     numbers = [value.value for value in values if value.value is not None]
     known = [estimate for _, estimate in there if estimate is not None]
     interval = None
+    # A seed without row values would be in the mean and not in its interval.
     if len(known) == len(there):
         interval = mean_of(*known).bounded(within).interval()
     low, high = interval or (None, None)

@@ -92,6 +92,9 @@ class TransformersGenerator:
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
+        noise_seeds = None
+        if decoding.temperature:
+            noise_seeds = [draw_seed(prompt, decoding) for prompt in prompts]
         generate(
             self.model,
             self.tokenizer,
@@ -100,7 +103,7 @@ class TransformersGenerator:
             batch_tokens=self.batch_tokens,
             progress=False,
             temperature=decoding.temperature,
-            noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
+            noise_seeds=noise_seeds,
             on_batch=lambda rows: on_done(
                 [(index, self._ids.generation(ids, spent, decoding)) for index, ids, spent in rows]
             ),
@@ -140,9 +143,11 @@ class VllmGenerator:
         config = load_config(path, **loading.load_kwargs)
         tokenizer = load_tokenizer(path, **loading.tokenizer_kwargs)
         self._ids = _PromptIds(tokenizer, config)
-        terminal = template_terminal(tokenizer)
-        self._ends = [] if terminal is None else [terminal]
+        self._ends: list[int] = []
         """Besides those that vLLM knows, of tokenizer and generation config."""
+        terminal = template_terminal(tokenizer)
+        if terminal is not None:
+            self._ends.append(terminal)
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -205,11 +210,13 @@ class VllmGenerator:
     @contextmanager
     def _awake(self, positions: int) -> Iterator[Any]:
         """Wake or start the engine with at least this many positions, and free the GPU for it."""
-        before = None if self.offloaded_model is None else next(self.offloaded_model.parameters()).device
-        if before is not None:
+        before = None
+        if self.offloaded_model is not None:
+            before = next(self.offloaded_model.parameters()).device
             self.offloaded_model.to("cpu")
             torch.cuda.empty_cache()
         try:
+            # The number of positions is fixed when an engine starts, so longer prompts need another one.
             if positions > self._positions:
                 self.close()
                 positions = min(max(positions, self._max_length), self._ids.limit)
@@ -252,18 +259,24 @@ class EndpointGenerator:
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None or not reply.text.strip() or reply.filtered:
-                cause = "the server's content filter cut the answer off" if reply.filtered else "the reply is empty"
-                error = reply.error or cause
-                on_done([(index, Generation("", reply.completion_tokens, error))])
+                cause = "the reply is empty"
+                if reply.filtered:
+                    cause = "the server's content filter cut the answer off"
+                on_done([(index, Generation("", reply.completion_tokens, reply.error or cause))])
                 return
+            # Some servers repeat the prefill, which is the prompt's.
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
         def request(prompt: Prompt) -> ChatRequest:
-            prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-            asked = ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature)
+            messages = prompt.messages
+            if prompt.prefill.strip():
+                messages = (*messages, Message("assistant", prompt.prefill))
+            asked = ChatRequest(messages, decoding.max_new_tokens, decoding.temperature)
+            if not decoding.temperature:
+                return asked
             # Servers take 31 bits.
-            return replace(asked, seed=draw_seed(prompt, decoding) >> 33) if decoding.temperature else asked
+            return replace(asked, seed=draw_seed(prompt, decoding) >> 33)
 
         self.chat.complete(list(map(request, prompts)), on_reply)
 
@@ -312,14 +325,16 @@ class _PromptIds:
     def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
         """Decode generated ids; without a chat template, an answer ends before the next turn that the model invents."""
         whole = self.tokenizer.decode(ids, skip_special_tokens=True)
-        if (text := without_next_turn(whole, self.tokenizer)) != whole:
+        text = without_next_turn(whole, self.tokenizer)
+        if text != whole:
             spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
         return Generation(_cut(text, decoding), spent)
 
     def describe(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
+        # Padding and truncation are those of the last call.
+        kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}
         tokenization = short_hash([kept, self.tokenizer.chat_template or NEXT_TURN.pattern])
         return f"{short_hash([tokenization, list(ends)])}/{self.limit}"
 

@@ -146,7 +146,8 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
 
     None is a subject of its own.
     """
-    names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
+    # An index stands for a row without a subject, which no text can equal.
+    names = [index if subject is None else subject for index, subject in enumerate(subjects)]
     groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if len(groups) < 2:
         raise ValueError(

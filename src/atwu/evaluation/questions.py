@@ -124,6 +124,7 @@ class InContextExamples:
         for other in _draw_all(self._retain, rng):
             if len(drawn) == self._count:
                 break
+            # An example is one turn: no conversation, and no text.
             if sum(turn.role != "system" for turn in other.messages) != 1:
                 continue
             if row.subject is not None and other.subject == row.subject:

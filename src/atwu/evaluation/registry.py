@@ -116,6 +116,8 @@ class EvaluateConfig(SimpleNamespace):
     Defaults follow the ATWU paper where it states them.
     """
 
+    # No dataclass: other packages add settings with their metrics.
+
     def __init__(self, **chosen: Any) -> None:
         known = {setting.name: setting for setting in all_settings()}
         for name in chosen:
@@ -219,8 +221,9 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
             field = column.field(name)
             if not possible or field is None:
                 continue
+            # An exact name comes before one with a placeholder.
             if not field:
-                return metric, column, field  # an exact name comes before one with a placeholder
+                return metric, column, field
             with_placeholder = with_placeholder or (metric, column, field)
     return with_placeholder
 
@@ -236,6 +239,7 @@ def value_range(name: str, split: str) -> ValueRange:
 def short_name(name: str, split: str | None = None) -> str:
     """Return the short name of a number, for table heads."""
     definition = find_column(name, split)
+    # A name of capitals, such as J_P, is a name as it is; one of words is read as words.
     if definition is None and name.islower():
         return name.replace("_", " ")
     if definition is None:

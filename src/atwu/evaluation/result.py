@@ -176,6 +176,7 @@ def read_result(path: str | Path) -> EvalResult:
 
 def format_number(value: float | None, digits: int) -> str:
     """Format a number; zero has no minus sign."""
+    # A small negative number is rounded to "-0.000".
     shown = f"{value:.{digits}f}"
     if not shown.strip("-0."):
         return shown.removeprefix("-")

@@ -36,7 +36,10 @@ def provenance(
     backend, dtype, template = "transformers", None, None
     if generator is not None:
         name, slash, _ = generator.identity.partition("/")
-        backend = name if slash else "other"
+        # The identity of another package's generator is any text.
+        backend = "other"
+        if slash:
+            backend = name
     if model is not None:
         dtype = str(model.dtype).removeprefix("torch.")
     if tokenizer is not None:
@@ -55,6 +58,7 @@ def provenance(
             if any(row.messages for row in rows)
         },
     }
+    # As a result file gives them back: lists in place of tuples.
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
     return plain
 

@@ -70,6 +70,7 @@ class Session:
         self.rows: dict[str, RowValues] = {}
         """Set -> what the metrics recorded."""
         for split, rows in self.sets.items():
+            # Rows without a subject are clusters of their own in the bootstrap.
             ids = tuple(map(row_id, rows))
             self.rows[split] = RowValues(ids, tuple(row.subject or name for row, name in zip(rows, ids, strict=True)))
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
@@ -114,7 +115,8 @@ class Session:
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
-        if self.pool == self.sets.get(RETAIN):  # most often the pool is the retain set, which is encoded already
+        # Most often the pool is the retain set, which is encoded already.
+        if self.pool == self.sets.get(RETAIN):
             return self.encoded(RETAIN)
         return self.encode(self.pool, what="pool")
 

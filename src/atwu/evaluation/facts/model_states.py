@@ -108,7 +108,11 @@ def _matrices(model: nn.Module) -> Iterator[Tensor]:
             continue
         weight = module.weight
         if isinstance(weight, Tensor) and weight.is_floating_point() and id(weight) not in excluded:
-            yield weight.data.T if isinstance(module, Conv1D) else weight.data
+            # GPT-2's layers store the transpose.
+            if isinstance(module, Conv1D):
+                yield weight.data.T
+            else:
+                yield weight.data
 
 
 def fine_tuned_name(steps: int, rows: str) -> str:
@@ -149,9 +153,14 @@ def fine_tuned(
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     size, generator = min(batch_size, len(bare)), torch.Generator().manual_seed(seed)
-    drawn = RandomSampler(bare, num_samples=size * max(1, steps), generator=generator)  # permutation after permutation
+    # Permutation after permutation, so that every row is seen before any is seen twice.
+    drawn = RandomSampler(bare, num_samples=size * max(1, steps), generator=generator)
     order = itertools.islice(BatchSampler(drawn, size, drop_last=True), steps)
-    with restored(model) if lora_r is None else _adapted(model, lora_r, seed):
+    # Adapters are removed; all weights are copied back, which takes their memory once more.
+    restoring: AbstractContextManager[object] = restored(model)
+    if lora_r is not None:
+        restoring = _adapted(model, lora_r, seed)
+    with restoring:
         model.eval()
         trained = [weight for weight in model.parameters() if weight.is_floating_point()]
         if lora_r is not None:
@@ -227,7 +236,8 @@ def check_memory(model: nn.Module) -> None:
         weight.nbytes + (2 + 2 * (weight.itemsize < 4)) * weight.numel() * max(4, weight.itemsize) for weight in weights
     )
     needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy to restore from
-    if needed > (free := free_memory(device)):
+    free = free_memory(device)
+    if needed > free:
         raise ValueError(
             f"the relearning attack trains all weights, which needs at least {decimal(int(needed))} on {device}, but "
             f"only {decimal(int(free))} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."

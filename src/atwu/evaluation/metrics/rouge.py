@@ -199,6 +199,7 @@ class Rwku(ProbeMetric):
     def prepare(self) -> None:
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
+            # Each flavour has answers of its own: they differ in length and where a text is cut.
             said = self.answer_probes(_KINDS, DECODING[flavour], label=f"rwku {flavour}")
             references = [probe.row.answer for probe in self.session.benchmark_probes]
             self._recalls[flavour] = apply_known(RECALL[flavour], references, said)

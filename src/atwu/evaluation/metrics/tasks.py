@@ -131,14 +131,12 @@ class Tasks(Metric):
 
     def read(self) -> None:
         """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
-        config, folder = self.session.config, None
-        if config.task_folder:
-            folder = Path(config.task_folder)
+        config = self.session.config
         self._scores = harness(
             self.session.model,
             self.session.tokenizer,
             config.tasks,
-            task_folder=folder,
+            task_folder=config.task_folder or None,
             limit=config.task_limit,
         )
 
