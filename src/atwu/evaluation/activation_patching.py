@@ -67,6 +67,7 @@ def patched_drops(
     with eval_mode(model), shown as bar:
         for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
             sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
+            # One pass without patches serves all layers and sources.
             with _recorded(layers) as outputs:
                 plain = _row_means(logps(arranged), sizes)
             for layer, place in itertools.product(range(len(layers)), range(len(sources))):

@@ -117,6 +117,7 @@ def paired_differences(
     first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
 ) -> dict[tuple[str, str], Estimate]:
     """Return first minus second for every metric that both have, by (set, metric); aggregates by (`overall`, metric)."""
+    # Rows are paired by their place, so they must be the same.
     for split in sorted(first.rows.keys() & second.rows.keys()):
         if first.rows[split].ids != second.rows[split].ids:
             raise ValueError(
@@ -145,6 +146,7 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
         that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
     """
+    # One model may stand for several seeds, such as one that is not trained.
     first, distinct = results[0], {result.fingerprint for result in results}
     for other in results[1:]:
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
@@ -233,6 +235,7 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
     each study makes them independent, and its clusters are its own.
     """
+    # Seeded by its place, so that equal studies give equal intervals.
     shuffled = [
         dataclasses.replace(
             study,

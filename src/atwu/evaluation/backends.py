@@ -164,6 +164,7 @@ class VllmGenerator:
             rank = read_object(Path(path) / ADAPTER_CONFIG)["r"]
             if rank > _VLLM_RANKS[-1]:
                 raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
+            # The smallest one that holds the adapter, since memory grows with it.
             accepted = next(allowed for allowed in _VLLM_RANKS if allowed >= rank)
             self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
@@ -332,6 +333,7 @@ class _PromptIds:
 
     def describe(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
+        # Two tokenizers of one name may split a text in different ways, so the rules are hashed and not the name.
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         # Padding and truncation are those of the last call.
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}
@@ -341,6 +343,7 @@ class _PromptIds:
 
 def _shape(config: Any) -> str:
     """Hash a model's configuration without names and descriptions."""
+    # What does not change a text: names, versions, and the dtype, which is a part of the identity by itself.
     names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
     return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
 

@@ -91,6 +91,7 @@ class GenerationStore:
         self._cache: ReplyCache | None = None
 
     def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:
+        # All generators share the cache, and judges do, too.
         names = {short_hash([identity, key]): key for key in keys}
         shipped = {key: Generation(*_shipped()[name]) for name, key in names.items() if name in _shipped()}
         values = self._use(lambda cache: cache.get_many(names))
@@ -166,6 +167,7 @@ def generate_all(
 
         if missing:
             generator.generate([distinct[key] for key in missing], decoding, keep)
+    # A generator may leave prompts out without an error.
     left = sum(key not in known for key in missing)
     if left:
         raise AtwuError(

@@ -84,6 +84,7 @@ class Estimate:
         If `k` of a set's K clusters differ from the other, equal ones, unseen ones may be as far from these as the largest of a
         uniform distribution of which `k` are known, (k + 1) / k times the largest seen; with `k` = 0, at the ends of the range.
         """
+        # All draws are equal: no cluster was seen to differ.
         if self.clusters > 1 and len(np.unique(_rounded(self.draws[np.isfinite(self.draws)]))) == 1:
             share = unseen_share(0, self.clusters)
             return _times(share, self.value - least), _times(share, most - self.value)
@@ -173,6 +174,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
         function: Elementwise function of one array (or number) per estimate.
         parts: Estimates with the same number of draws.
     """
+    # A part that has no clusters of a set is constant over them.
     sizes = {name: len(values) for part in parts for name, values in part.alike.items()}
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
@@ -192,6 +194,7 @@ def subtract(first: Estimate, second: Estimate, within: ValueRange) -> Estimate:
     """
     bottom, top = within
     difference = combine(np.subtract, first, second)
+    # A difference of values in [0, 1] lies in [-1, 1].
     if bottom is None or top is None:
         return difference
     return difference.bounded((bottom - top, top - bottom))
@@ -224,6 +227,7 @@ class Resampler:
         self._member = member = np.array([place[name] for name in clusters], dtype=np.int64)
         generator = np.random.default_rng([seed, len(names)])
         times = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+        # Rows of one cluster are drawn together. With one cluster every draw is equal, which is no interval.
         self.weights: IntArray = times[:, member] * (len(names) > 1)
         """How often each row was drawn, shape (draws, rows); all zero with a single cluster, which gives no
         interval."""

@@ -179,6 +179,7 @@ class Metric:
         Raises:
             ValueError: No column of the metric has this name on this set.
         """
+        # A number without a column has no meaning, direction and range to be shown with.
         if not any(column.on(split) and column.field(name) is not None for column in self.columns):
             raise ValueError(f"metric {self.name} records {name!r} on {split!r}, but has no column of this name there.")
         rows = self.session.rows[split]
@@ -211,6 +212,7 @@ class JudgedMetric(Metric):
         raise NotImplementedError
 
     def claims(self) -> Iterator[Claim | None]:
+        # Generated anew for each call: claims are collected before, and verdicts read after they are judged.
         return (claim for *_, rows in self.judged_columns() for row in rows for claim in row)
 
     def record(self) -> None:

@@ -115,6 +115,7 @@ class InContextExamples:
 
     def rows(self, row: Example, rng: random.Random) -> list[Example]:
         """Draw at most `count` rows with distinct questions."""
+        # An example with its question, its answer, its subject or a key token would give the fact away.
         questions = {fold(text) for text in (row.question, *row.paraphrases)}
         answer = fold(row.answer)
         names = list(labelled_parts(row))

@@ -85,6 +85,7 @@ def _add(metric: type[Metric]) -> None:
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
+    # A default that its own checks refuse would fail at every evaluation.
     for setting in metric.settings:
         setting.value(setting.default, strict=True)
     _METRICS.add(metric.name, metric)
@@ -152,6 +153,7 @@ def selected_metrics(
         reference_models: Whether the weights of the original and the retain-only model are available.
     """
     metrics = all_metrics()
+    # Every set that is not a special one is a forget or a retain set.
     have = set(sets)
     if have - set(SPECIAL_SETS):
         have.add(FORGET_OR_RETAIN)
@@ -181,6 +183,7 @@ def selected_metrics(
             what = lacking(find_metric(name))
             if what is not None:
                 raise ValueError(f"metric {name!r} needs {what}.")
+    # In table order, whatever the order of the names.
     return [
         name for name, metric in metrics.items() if name in wanted and (metric.runs_on_references or not references)
     ]

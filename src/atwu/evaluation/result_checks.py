@@ -66,6 +66,7 @@ def provenance(
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
     """Check that another model was measured on the same rows with the same settings, for the metrics that both have."""
     theirs = other.settings
+    # Settings of a metric that only one of the two has change nothing that is compared.
     matter = list(COMMON_SETTINGS)
     for name, metric in all_metrics().items():
         if name in settings["metrics"] and name in theirs.get("metrics", ()):
@@ -117,6 +118,7 @@ def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[tuple[
 def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalResult | None = None) -> Iterator[str]:
     """Yield every warning about a result, one sentence each."""
     measured = result.settings.get("metrics", ())
+    # A reference without the metric leaves values out, which would look as if the model had none.
     for role, other in (("original", original), ("retain-only", retain_only)):
         for name, metric in all_metrics().items():
             needed, missing = metric.needs_reference or ("", "")

@@ -163,6 +163,7 @@ class OriginalReader:
         encoder = Encoder(self.tokenizer, max_length=MAX_TOKENS, system=self.system)
         encoded = encoder.encode_rows(told.values(), what="answers").rows
         for place, tokens in zip(told, read_tokens(self.model, encoded, entropy=False), strict=True):
+            # The least likely tokens come first, and are left out.
             content = np.sort(tokens.logps[tokens.content])
             if len(content) >= MIN_TOKENS:
                 logps[place] = float(np.mean(content[math.ceil(UNLIKELY_SHARE * len(content)) :]))

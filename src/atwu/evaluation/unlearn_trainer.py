@@ -64,6 +64,7 @@ class UnlearnTrainer(MethodTrainer):
         sets: dict[str, Sequence[Example]] = {}
         if eval_dataset is not None:
             sets = _sets(eval_dataset)
+            # A metric whose sets are missing fails now, and not at the first evaluation.
             selected_metrics(eval_metrics, sets=sets, weights=True)
         self.eval_metrics, self.eval_config, self._retain = eval_metrics, eval_config, retain_dataset
         self.eval_result: EvalResult | None = None
@@ -76,6 +77,7 @@ class UnlearnTrainer(MethodTrainer):
             eval_dataset=sets,
             **options,
         )
+        # Before training, since the first evaluation may be hours away.
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
         if self.args.eval_strategy != "no" and not sets:

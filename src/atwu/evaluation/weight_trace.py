@@ -81,6 +81,7 @@ class WeightTrace(TrainerCallback):
             return
         count = min(self._points, max(1, state.max_steps))
         self._when = {round(step) for step in np.linspace(0, state.max_steps, count + 1)}
+        # A run that resumes from a checkpoint repeats the steps behind it.
         if self._path.is_file():
             stored = read_object(self._path)["looks"]
             self._records = [record for record in stored if record["step"] <= state.global_step]

@@ -222,6 +222,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
     check_scores(names, context.inputs)
     every = scored_weightings(context.noun_finder)
     scores: dict[str, list[FloatArray]] = {name: [] for name in names}
+    # Weightings that read the model go over the rows together, in one pass for all.
     model_based = {}
     for name in names:
         weighting = every[name]

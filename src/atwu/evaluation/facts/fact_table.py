@@ -324,6 +324,7 @@ def states_fact(asking: Asking, answer: str) -> bool:
     said = [part for part in asking.parts if states(answer, part, aliases=asking.aliases, question=asking.question)]
     if asking.name == THOUGHT:  # a model that thinks a fact and decides not to say it knows it
         return bool(said)
+    # "No, I cannot tell you." says "No", but is no answer.
     if all(is_refusal_wording(part) for part in said):
         return bool(said) and not is_refusal(answer, asking.question)
     return True
@@ -337,6 +338,7 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
         reader: the original model.
         own: questions with the answers that the original model gave; they tell how likely its own language is.
     """
+    # How likely ordinary answers are differs between models, so the model's own are the measure.
     own_logps = reader.read(own, [row.answer for row in own])
     places = [
         place

@@ -69,6 +69,7 @@ def rounded_weight(weight: Tensor, bits: int, group: int | None = None) -> Tenso
     values = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     values = nn.functional.pad(values, (0, -inputs % group)).view(outputs, -1, group)
     largest = values.abs().amax(dim=-1, keepdim=True)
+    # A group of zeros has no scale.
     integers = (values / largest.masked_fill(largest == 0, 1) * levels).round()
     # Dividing by the levels first reproduces the largest weight exactly.
     result: Tensor = integers / levels * largest

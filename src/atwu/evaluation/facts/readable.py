@@ -78,5 +78,6 @@ def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
     """
     if is_broken(reply):
         return True
+    # The original model's short answers have no likelihood; without any, the rules alone decide.
     known = own_logps[np.isfinite(own_logps)]
     return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)

@@ -132,6 +132,7 @@ class Lume(ProbeMetric):
     def read(self) -> None:
         probes = self.session.benchmark_probes
         self._values: list[float | None] = [None] * len(probes)
+        # The membership attack reads the documents, which a served model cannot.
         attacked = [index for index, probe in enumerate(probes) if probe.kind in _LOSSES]
         if self.session.model is not None and attacked:
             encoded = self.session.encode([probes[index].row for index in attacked], what="LUME's members")
@@ -172,6 +173,7 @@ class Lume(ProbeMetric):
         score = combine(mia_score, area)
         yield "lume_mia_auc", AggregateMetric(area, used)
         yield "lume_mia_score", AggregateMetric(score, used)
+        # The final score needs MMLU from the harness; without it, the other scores are given.
         mmlu = sides.tasks.get("mmlu")
         if aggregate is not None and mmlu is not None:
             accuracy = Estimate(mmlu, np.full_like(score.draws, mmlu))
@@ -259,6 +261,7 @@ class Muse(ProbeMetric):
     def _score(self, probe: Probe, answer: str) -> float:
         reference = probe.row.answer
         if probe.kind == VERBMEM:
+            # The continuation has at most so many tokens, so the rest of the reference could not be said.
             reference = first_tokens(reference, self.session.tokenizer, _MUSE_DECODING[VERBMEM].max_new_tokens)
         return 100 * rouge_l_f1(reference, answer)
 

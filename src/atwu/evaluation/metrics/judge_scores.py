@@ -147,6 +147,7 @@ class JudgeScores(JudgedMetric):
         }
         self._in_context: list[list[Prompt]] = []
         examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
+        # A small retain set may not have enough examples; the other columns are measured all the same.
         try:
             if config.icr_examples and forget:
                 self._in_context = [
@@ -155,6 +156,7 @@ class JudgeScores(JudgedMetric):
                 ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
+        # The maximum over more questions is larger, so numbers of questions must be equal to be compared.
         for split, prompts in self._plain.items():
             counts = {len(of_row) for of_row in prompts if of_row}
             if len(counts) > 1 or (counts and max(counts) < config.paraphrases + 1):

@@ -63,6 +63,7 @@ def fact_probability(row: Example, tokens: TokenRow | TokenLogps) -> float | Non
         Geometric mean of token probabilities. Range [0, 1]; None for a row without words.
     """
     probability = key_token_probability(row, tokens)
+    # Of a text to be recited, the words known by heart are the fact, and no part of them is asked for.
     part = asked_part(row)
     if probability is None or part is None or row.chance_run is not None:
         return probability
@@ -112,7 +113,9 @@ def known_probabilities(rows: Sequence[Example], read: ReadLogps) -> list[float 
         if not several:
             probabilities.append(None)
             continue
+        # Sums and not means: what counts is how likely the model is to write the whole text.
         sums = np.array([float(next(logps).sum()) for _ in several])
+        # The largest is subtracted, since the others would underflow to 0.
         likelihoods = np.exp(sums - sums.max())
         probabilities.append(float(likelihoods[0] / likelihoods.sum()))
     return probabilities

@@ -210,6 +210,7 @@ class Membership(Metric):
             attack = metric.removeprefix("mia_")
             yield f"mia_auc_{attack}", AggregateMetric(area, used)
             if other is None:
+                # A model that was trained on neither set tells them apart by chance.
                 ideal = Estimate(0.5, np.full_like(area.draws, 0.5))
             elif metric in _attacks(other):
                 ideal = attack_area(sides.this, _SETS, *(other.values(*pair) for pair in used))
@@ -312,6 +313,7 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
     """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
     from atwu.modeling.layers import eval_mode
 
+    # Quantized weights are integers and have no gradient.
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
     norms: list[Tensor] = []

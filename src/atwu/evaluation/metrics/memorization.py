@@ -45,6 +45,7 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
     last_wrong = 0
     if wrong.size:
         last_wrong = int(wrong[-1]) + 1
+    # open-unlearning stops at the last token, so that at least this one counts as reproduced.
     if floor:
         last_wrong = min(last_wrong, total - 1)
     return (total - last_wrong) / total
@@ -86,6 +87,7 @@ def answer_probability(logps: ArrayLike) -> float | None:
     highest = float(values.max())
     if not highest <= _ROUNDING:  # true for NaN, too
         raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
+    # Rounding may give a mean slightly above 0.
     return min(1.0, math.exp(values.mean()))
 
 

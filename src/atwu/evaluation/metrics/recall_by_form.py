@@ -133,6 +133,7 @@ class QuestionForms(Metric):
                     continue
                 recalls[form_row.index].setdefault(form_row.form, []).append(form_recall(form_row, answer))
                 unreadable[form_row.index].append(float(is_broken(answer)))
+            # A form with options is asked several times; a row has one value per form.
             means = [{form: mean(values) for form, values in row.items()} for row in recalls]
             for form in MEASURED_FORMS:
                 if any(form in row for row in means):

@@ -35,6 +35,7 @@ def rouge_l_recall(reference: str, output: str) -> float | None:
         The recall; 0.0 for an empty output; None if the reference has no word for `rouge_score` (skip the row).
     """
     scorer = _scorer(stemmed=True)
+    # A text in another script has no words for it, and a recall of 0 would look like forgetting.
     if not scorer._tokenizer.tokenize(reference):
         return None
     return float(scorer.score(reference, output)["rougeL"].recall)

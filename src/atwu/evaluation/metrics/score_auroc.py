@@ -93,6 +93,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
         The area under the ROC curve; None if all labels are equal.
     """
     values, labelled = _check_values(scores, labels)
+    # Without both classes there is nothing to rank.
     if labelled.all() or not labelled.any():
         return None
     return float(roc_area(values[~labelled], values[labelled]))

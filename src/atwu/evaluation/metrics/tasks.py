@@ -185,6 +185,7 @@ def _score(name: str, results: Mapping[str, Any]) -> MetricValue:
     from atwu.evaluation.result import MetricValue
 
     values = results["results"][name]
+    # The harness lists the main metric of a task first.
     key = _metric_keys(values)[0]
     metric, _, answer_filter = key.partition(",")
     scale = 1.0
@@ -245,6 +246,7 @@ def _as_before(model: PreTrainedModel) -> Iterator[None]:
 
     from atwu.modeling.layers import restored_modes
 
+    # The harness seeds all generators, which would change draws behind it.
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] * (model.device.type == "cuda")
     try:

@@ -209,6 +209,7 @@ class TruthRatio(Metric):
 
     def record(self) -> None:
         for split, (correct, wrong) in self._losses.items():
+            # TOFU and open-unlearning average in different ways; published numbers exist of both.
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
             for suffix, mean in definitions:
                 ratios = apply_known(partial(truth_ratio, mean=mean), correct, wrong)
@@ -237,6 +238,7 @@ class TruthRatio(Metric):
             return
         mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
         distance, p_value = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
+        # Below the smallest positive float, the logarithm is cut.
         numbers = {
             "forget_quality_p": p_value,
             "forget_quality_log10_p": float(np.log10(max(p_value, 1e-300))),

@@ -98,6 +98,7 @@ class UnlearningDepth(Metric):
 
         models = self.session.reference_models
         assert models is not None
+        # By their configurations, before any weights are loaded.
         wanted = _shape(self.session.model.config)
         for role, name in (("original", models.original), ("retain-only", models.retain_only)):
             shape = _shape(load_config(name, **models.loading.load_kwargs))
@@ -139,6 +140,7 @@ class UnlearningDepth(Metric):
             )
             return
         scores = list(map(unlearning_depth, self._drops, self._retain_drops))
+        # Then there was nothing to erase, and no score says anything.
         if all(score is None for score in scores):
             self.session.warnings.append(
                 f"uds: patching states of the retain-only model lowers the log-probability of key tokens by at most "

@@ -87,6 +87,7 @@ class WeightAttack(JudgedMetric):
                 except (FloatingPointError, ValueError) as error:
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
+                # Inside the context, where the weights are altered.
                 encoded = [session.encoded(FORGET)[index] for index in indices]
                 token_rows = session.read(encoded, label=f"read forget@{name}")
                 # A new one, since the session's takes its weights for unchanged and would find their stored answers.
@@ -119,6 +120,7 @@ class WeightAttack(JudgedMetric):
             return
         for name in this.rows[FORGET].metrics:
             metric, _, attack = name.partition("@")
+            # Without a value before the attack and one of the original model, nothing tells what was lost.
             if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
                 continue
             # Relearning measures held-out rows only, and the other two values must be of the same rows.
