@@ -23,7 +23,6 @@ from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
-from atwu.data.value_parts import Value
 from atwu.data.values import find_values
 
 FUNCTION_WORD = 6.0
@@ -126,8 +125,12 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     ]
     units: list[Unit] = []
     for match in _SIGNS.finditer(row.answer):
-        if not is_unspaced(match.group()) and _is_more_than(match.span(), values):
-            units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
+        start, end = match.span()
+        # Signs are a unit if they are more than a value, and cut none.
+        beside = [(value.start, value.end) for value in values if value.start < end and start < value.end]
+        more = all(start <= first and last <= end and (first, last) != (start, end) for first, last in beside)
+        if more and not is_unspaced(match.group()):
+            units.append(Unit(start, end, match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
@@ -216,15 +219,18 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     # "Which court" does not say the beginning of "Court of Session".
     asked = [unit for unit in every if unit.asked and row.answer[unit.start : unit.end] in said]
     for match in _NAME.finditer(row.answer):
-        name = _before_cut_unit(_without_function_word(match.span(), row.answer), row.answer, every)
-        inside = [span for span in spans if name[0] <= span[0] and span[1] <= name[1]]
+        start, end = _without_function_word(match.span(), row.answer)
+        # A name ends before a unit that it would cut, such as an account number that begins with capitals.
+        cut = [len(row.answer[: unit.start].rstrip()) for unit in every if start < unit.start < end < unit.end]
+        end = min([end, *cut])
+        inside = [span for span in spans if start <= span[0] and span[1] <= end]
         if not inside:
             continue
-        start, first = name[0], min(inside)[0]
+        first = min(inside)[0]
         # Words of the question at its beginning are no part of the fact, but titles and initials are.
         if any(start <= unit.start and unit.end <= first for unit in asked):
             start = first
-        spans.append((start, name[1]))
+        spans.append((start, end))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
         # Spans are in order, so each can only belong to the one before it.
@@ -262,12 +268,6 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
             yield unit
 
 
-def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
-    """Return a name up to the unit that it would cut, such as an account number that begins with capitals."""
-    ends = [len(answer[: unit.start].rstrip()) for unit in units if name[0] < unit.start < name[1] < unit.end]
-    return name[0], min([name[1], *ends])
-
-
 def _without_function_word(name: Span, answer: str) -> Span:
     """Return a name without what is no part of it at its beginning: "The Pyrenees", "In Paris", "C'est Paul Noir"."""
     words = list(folded_words(answer[name[0] : name[1]]))
@@ -286,12 +286,6 @@ def _without_function_word(name: Span, answer: str) -> Span:
     if not words:
         return name[1], name[1]
     return name[0] + words[0].start, name[1]
-
-
-def _is_more_than(span: Span, values: Sequence[Value]) -> bool:
-    """Whether a range has more than a value, and cuts none."""
-    beside = [(value.start, value.end) for value in values if value.start < span[1] and span[0] < value.end]
-    return all(span[0] <= start and end <= span[1] and (start, end) != span for start, end in beside)
 
 
 def _overlaps(span: Span, units: Sequence[Unit]) -> bool:

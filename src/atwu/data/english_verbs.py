@@ -10,9 +10,9 @@ from atwu._file_reading import read_yaml
 _LISTS: dict[str, Any] = read_yaml(Path(__file__).with_name("english_verbs.yaml"))
 _IRREGULAR = [tuple(verb.split("/")) for verb in _LISTS["irregular"].split()]
 """Base, past and participle."""
-_PAST = {base: past for base, past, _ in _IRREGULAR}
-_PARTICIPLE = {past: participle for _, past, participle in _IRREGULAR}
-_ACTIVE = {participle: past for _, past, participle in _IRREGULAR}
+_PAST: dict[str, str] = {base: past for base, past, _ in _IRREGULAR}
+_PARTICIPLE: dict[str, str] = {past: participle for _, past, participle in _IRREGULAR}
+_ACTIVE: dict[str, str] = {participle: past for _, past, participle in _IRREGULAR}
 _FORMS = {form: frozenset(verb) for verb in _IRREGULAR for form in verb}
 """Form of an irregular verb -> all of them."""
 _AUXILIARIES = frozenset(_LISTS["auxiliaries"])

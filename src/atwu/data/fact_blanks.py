@@ -63,14 +63,6 @@ class MarkedFact:
             position = end
         return "".join((*pieces, self.answer[position:]))
 
-    def opening_end(self) -> int | None:
-        """Return the position up to which the answer is an opening, for a model to go on: before the first part, or else before
-        the asked one; None if fewer than two words are before it."""
-        for start in (self.parts[0][0], self.asked[0]):
-            if count_words(self.answer[:start]) >= LEAST_WORDS:
-                return start
-        return None
-
 
 def find_fact(row: Example) -> MarkedFact | None:
     """Return the fact of a row; None for an answer without words."""

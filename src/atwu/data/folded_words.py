@@ -116,7 +116,10 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         forms = forms.union(*(_singulars(form) for form in forms))
     first = plain[0]
     if plain.isascii() and len(plain) > _SHORTEST:
-        forms |= {_respelled(form) for form in tuple(forms)}
+        for form in tuple(forms):
+            for spelling, other in _OTHER_SPELLINGS:
+                form = spelling.sub(other, form)
+            forms.add(form)
     elif spelling[0].isupper() and plain in _SHORT_NAMES:
         forms.add(_SHORT_NAMES[plain])
     if "а" <= first <= "я" or first in "іїєґ":
@@ -134,12 +137,6 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         if plain.endswith("ا") and len(plain) > _SHORTEST + 1:  # an object: "صيدليا"
             forms.add(plain[:-1])
     return frozenset(forms)
-
-
-def _respelled(word: str) -> str:
-    for spelling, other in _OTHER_SPELLINGS:
-        word = spelling.sub(other, word)
-    return word
 
 
 def _singulars(word: str) -> tuple[str, ...]:

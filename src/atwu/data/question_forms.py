@@ -17,9 +17,18 @@ from dataclasses import dataclass, replace
 from atwu._names import lookup
 from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import MARK_BEGIN, MARK_END, MarkedFact, find_fact, marked, replace_words, unmarked
+from atwu.data.fact_blanks import (
+    LEAST_WORDS,
+    MARK_BEGIN,
+    MARK_END,
+    MarkedFact,
+    find_fact,
+    marked,
+    replace_words,
+    unmarked,
+)
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.languages import WORD
+from atwu.data.languages import WORD, count_words
 from atwu.data.row_subject import as_question, as_sentence, find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
@@ -291,7 +300,9 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
         stop = as_sentence(row.answer)[len(row.answer) :]
         texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
         texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
-    end = fact.opening_end()
+    # The opening ends before the first part, or else before the asked one, where enough words are left.
+    ends = (start for start, _ in (fact.parts[0], fact.asked))
+    end = next((end for end in ends if count_words(row.answer[:end]) >= LEAST_WORDS), None)
     if end is not None:
         texts["opening"] = row.answer[:end].rstrip()
         texts["rest"] = marked(fact, end)

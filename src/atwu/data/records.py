@@ -213,7 +213,10 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             f"({', '.join(map(str, rows))}); put a row into a list, and choose one split of a data set."
         )
     if hasattr(rows, "iloc"):
-        rows = _frame_rows(rows)
+        # By way of JSON, which has lists in place of arrays and null for every kind of missing cell.
+        frame = rows
+        parts = (frame.iloc[begin : begin + _BATCH] for begin in range(0, len(frame), _BATCH))
+        rows = (row for part in parts for row in json.loads(part.to_json(orient="records")))
     elif hasattr(rows, "with_format"):
         # A data set may be set to give arrays or tensors; rows are Python values.
         rows = rows.with_format(None)
@@ -229,12 +232,6 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         raise ValueError(
             "a generator of rows yields no rows; it can be read only once, so give a list where rows are used twice."
         )
-
-
-def _frame_rows(frame: Any) -> Iterator[Any]:
-    """Iterate over the rows of a pandas frame, with lists in place of arrays and None for every kind of missing cell."""
-    for begin in range(0, len(frame), _BATCH):
-        yield from json.loads(frame.iloc[begin : begin + _BATCH].to_json(orient="records"))
 
 
 DOCUMENT_SUFFIXES = (".txt", ".md")

@@ -29,18 +29,9 @@ _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
 """Start of a JSON list of strings in a cell."""
-_OPTIONAL_FIELDS = (
-    "paraphrases",
-    "wrong_answers",
-    "alternate",
-    "paraphrased_answer",
-    "subject",
-    "aliases",
-    "asked_span",
-    "alternatives",
-    "chance_run",
-)
-"""Fields of a row that are columns of the same name, left out when empty."""
+_REQUIRED_FIELDS = ("messages", "answer", "forget_spans")
+_OPTIONAL_FIELDS = tuple(field.name for field in fields(Example) if field.name not in _REQUIRED_FIELDS)
+"""Fields of a row that are columns of the same name, left out when empty; empty labels say that there are none."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 

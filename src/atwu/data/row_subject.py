@@ -174,14 +174,13 @@ def _capitalized_names(question: str, answer: str) -> list[str]:
             # "MRI of Petra Lund" and "HbA1c of Piet Brand" are two names: what was measured, and of whom.
             code = _is_initials(words[first]) or any(char.isdigit() for char in words[first])
             of_initials = first + 1 < last and code and words[first + 1] in _PARTICLES
-            at_beginning = not question[: match.start()].strip(_OPENING_MARKS) and first == 0
-            if ends.isdisjoint(_PARTICLES) and not of_initials and not (at_beginning and _may_be_no_name(name, answer)):
-                names.append(name)
+            if of_initials or not ends.isdisjoint(_PARTICLES):
+                continue
+            if first == 0 and not question[: match.start()].strip(_OPENING_MARKS):
+                # The capital may be due to the sentence: "Who", "In", "Is Dana".
+                mentions = [start for start, end in find_mentions(answer, name) if answer[start:end] == name]
+                if not mentions or (" " not in name and mentions[-1] == 0):
+                    continue
+            names.append(name)
     # The first of several equally long ones is usually what the question is about.
     return sorted(names, key=lambda name: -len(name.split()))
-
-
-def _may_be_no_name(name: str, answer: str) -> bool:
-    """Return whether the capital at the beginning of a question may be due to the sentence: "Who", "In", "Is Dana"."""
-    mentions = [start for start, end in find_mentions(answer, name) if answer[start:end] == name]
-    return not mentions or (" " not in name and mentions[-1] == 0)

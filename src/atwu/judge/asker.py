@@ -234,7 +234,9 @@ class Asker:
             keys = {sent: self._key(sent) for sent in as_sent.values()}
             stored = self.cache.get_many(keys.values())
             self.usage.by_key.update(stored)
-            replies = {sent: stored[key] for sent, key in keys.items() if key in stored}
+            replies: dict[ChatRequest, _StoredReply] = {
+                sent: stored[key] for sent, key in keys.items() if key in stored
+            }
             missing = [sent for sent in keys if sent not in replies]
             replies |= send(missing)
             pending = []

@@ -89,6 +89,10 @@ TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"words": words, "nltk": 
 """Tokenizers of the repetitiveness score: our own, without dependencies, or NLTK's, as in published values."""
 
 
+def _try_tokenizer(name: str) -> None:
+    TOKENIZERS[name]("One. Two.")
+
+
 def win(first: float | None, second: float | None) -> float | None:
     """Return 100 if the second rating is higher, 50 for a tie, 0 if it is lower; None if a rating is missing.
 
@@ -144,7 +148,7 @@ class OpenEnded(Metric):
             "words",
             "Tokenizer of the repetitiveness score: words (built in), or nltk (as published; needs its data punkt_tab).",
             choices=tuple(TOKENIZERS),
-            check=lambda name: TOKENIZERS[name]("One. Two."),
+            check=_try_tokenizer,
         ),
     )
     needs_reference = ("original", "the win rate")

@@ -247,7 +247,10 @@ def _statements(language: _Language, clause: str) -> Iterator[re.Match[str]]:
 
 def _is_said_by_speaker(language: _Language, clause: str, match: re.Match[str], asked: str) -> bool:
     """Return whether a statement is the speaker's, with no content before it."""
-    if (language.title_case and _is_title(clause, match)) or language.reported.search(clause):
+    # A title capitalizes its verbs: "I Don't Know How to Love Him".
+    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
+    title = bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
+    if (language.title_case and title) or language.reported.search(clause):
         return False
     before = clause[: match.start()]
     has_speaker = language.first.search(match[0]) is not None
@@ -276,12 +279,6 @@ def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
     if language.names_capitalized:
         words += [word for word in _INSIDE.findall(clause) if word[0].isupper()]
     return any(word.casefold() not in known and word.casefold().partition("-")[0] not in _WELL_KNOWN for word in words)
-
-
-def _is_title(clause: str, match: re.Match[str]) -> bool:
-    """Return whether an English statement is written as a title: "I Don't Know How to Love Him"."""
-    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
-    return bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
 
 
 def _is_padding(language: _Language, text: str, asked: str) -> bool:
