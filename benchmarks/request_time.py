@@ -14,10 +14,10 @@ from pathlib import Path
 
 PARTS = {
     "optimizer steps": ("training_step",),
-    "greedy answers at checks, scaling the change": ("find_leak", "_scale_change", "estimate_check_seconds"),
+    "greedy answers at checks": ("find_leak",),
     "evaluations during training": ("_evaluate",),
     "measuring the unlearned model": ("_measure_and_decide",),
-    "measuring the original model": ("measure_model",),
+    "measuring the original model": ("ask_model",),
     "answers to related questions": ("related_rows",),
     "answers to general questions": ("build_retain", "general_answers"),
     "self-generated answers to forms": ("self_generated_forget_rows", "self_generated_retain_rows"),

@@ -134,13 +134,11 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     assert find_leak(facts, at_most=whole.excess, first=whole.places) == whole
 
 
-def test_answers_are_kept_for_the_verdict_but_not_to_estimate_a_duration(target: Path, tmp_path: Path) -> None:
+def test_answers_are_kept_for_the_verdict(target: Path, tmp_path: Path) -> None:
     model, tokenizer = open_model(str(target), ModelLoadArgs())
     store = GenerationStore(tmp_path / "replies.sqlite")
     check = AnswerCheck(ROWS, Encoder(tokenizer), store=store)
     generator = TransformersGenerator(model, tokenizer)
-    assert check.estimate_seconds(generator) > 0
-    assert not store.path.exists()
     check.find_leak(generator)
     prompts = [asking.prompt for asking in check.askings if asking.name == AS_WRITTEN]
     kept = store.read(generator.identity, [generation_key(prompt, Decoding()) for prompt in prompts])

@@ -13,13 +13,10 @@ from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CLEANING_SHARES,
     COOLDOWN,
-    LR_COOLDOWN,
-    LR_DECREASE,
-    LR_INCREASE,
-    MAX_AT_GOAL,
     MAX_COOLDOWN,
     MAX_EVALUATIONS,
     PATIENCE,
+    RATE_FACTOR,
     AdaptiveController,
 )
 from atwu.request.goal_evaluations import (
@@ -30,7 +27,7 @@ from atwu.request.goal_evaluations import (
     KnownRows,
 )
 
-LIMIT, CHECK = 0.15, 40.0
+LIMIT = 0.15
 ROWS = 20
 GOAL = round(MAX_KNOWN_SHARE * ROWS)
 """Rows that may still be known."""
@@ -55,9 +52,6 @@ class ScriptedEvaluations(GoalEvaluations):
     ) -> None:
         super().__init__(trainer, ControllerRows((), None), LIMIT)  # type: ignore[arg-type]
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
-
-    def estimate_check_seconds(self) -> float:
-        return CHECK
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         excess = self.leaks.pop(0) if self.leaks else 0
@@ -107,8 +101,8 @@ class Scripted(AdaptiveController):
             clean_change=lambda cleaning, share: model.weight.data.mul_(1 - share * (1 - (cleaned_to or 0.0))),
         )
         self.said = list[str]()
-        self.expected: list[tuple[int, float]] = []
-        """Estimated last step and seconds of further checks, after each evaluation of training."""
+        self.expected: list[int] = []
+        """Estimated last step, after each evaluation of training."""
         evaluations = ScriptedEvaluations(trainer, measured, leaks, forgets_from)
         super().__init__(
             trainer, evaluations, every=5, adapt=True, stop=True, forget_leaks=forget_leaks, say=self.said.append
@@ -123,7 +117,7 @@ class Scripted(AdaptiveController):
             evaluations += 1
             torch.nn.init.constant_(weight, float(evaluations))
             self.on_step_end(arguments, SimpleNamespace(global_step=5 * evaluations), control)
-            self.expected.append((self.trainer.expected_steps, self.trainer.expected_pause))
+            self.expected.append(self.trainer.expected_steps)
         self.on_train_end(SimpleNamespace(should_save=False), SimpleNamespace(global_step=5 * evaluations), Any)
         return evaluations
 
@@ -136,7 +130,7 @@ def test_without_a_leak_at_the_goal_training_cools_down_and_ends() -> None:
     assert controller.run() == 2 + COOLDOWN
     assert controller.trainer.model.weight.item() == 2 + COOLDOWN
     assert controller.last.leak == 0
-    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
+    assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
 
 
 def test_slow_progress_raises_the_rate() -> None:
@@ -147,11 +141,11 @@ def test_slow_progress_raises_the_rate() -> None:
     ]:
         controller = Scripted([KNOWN, *[(known, 0.0)] * 3, *[GOOD] * (1 + COOLDOWN)])
         controller.run()
-        expected = 1e-3 * LR_INCREASE**increases * LR_COOLDOWN
+        expected = 1e-3 * RATE_FACTOR ** (increases - 1)
         assert controller.evaluations.learning_rate == pytest.approx(expected)
     controller = Scripted([KNOWN, (19, 0.0), *[GOOD] * (1 + COOLDOWN)], warmup=5)  # progress is always slow
     controller.run()
-    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
+    assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
 
 
 def test_the_rate_is_not_raised_again_after_it_broke_the_limit() -> None:
@@ -159,7 +153,7 @@ def test_the_rate_is_not_raised_again_after_it_broke_the_limit() -> None:
     for measured, rate in (([(19, 0.0), broken, *[(19, 0.0)] * 2], 1e-3), ([broken, *[(19, 0.0)] * 3], 5e-4)):
         controller = Scripted([KNOWN, *measured, *[GOOD] * (1 + COOLDOWN)])
         controller.run()
-        assert controller.evaluations.learning_rate == pytest.approx(rate * LR_COOLDOWN)
+        assert controller.evaluations.learning_rate == pytest.approx(rate / RATE_FACTOR)
 
 
 def test_a_leak_after_the_cool_down_prolongs_training() -> None:
@@ -171,7 +165,7 @@ def test_a_leak_after_the_cool_down_prolongs_training() -> None:
 def test_leaks_that_do_not_shrink_raise_the_rate_to_its_first_value() -> None:
     for leaks, increase, rate in (
         ([0.3, 0.3, 0.2, 0.25, 0], 0.01, 1e-3),
-        ([0.3, 0.3, 0], 0.08, 1e-3 * LR_COOLDOWN),
+        ([0.3, 0.3, 0], 0.08, 1e-3 / RATE_FACTOR),
         ([0.3, 0.2, 0.1, 0], 0.01, 1e-3),
     ):
         controller = Scripted([KNOWN, *[(GOAL, increase)] * (COOLDOWN + len(leaks))], leaks=leaks, forgets_from=10.0)
@@ -179,10 +173,10 @@ def test_leaks_that_do_not_shrink_raise_the_rate_to_its_first_value() -> None:
         assert controller.evaluations.learning_rate == rate
 
 
-def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> None:
+def test_a_run_cools_down_until_the_retain_loss_falls_no_further() -> None:
     for increases, evaluations in (
         ([0.14, 0.12, 0.10, 0.08, 0.07, 0.066, 0.05], 6),  # fell by less than a thirtieth of the limit
-        ([0.14, 0.10, 0.049, 0.02], 3),  # a third of the limit
+        ([0.14, 0.14, 0.14], 1 + COOLDOWN),
         ([0.148 - 0.01 * step for step in range(9)], 1 + MAX_COOLDOWN),
     ):
         assert LIMIT == 0.15
@@ -190,7 +184,7 @@ def test_a_run_cools_down_until_the_retain_loss_is_low_or_falls_no_further() -> 
         assert controller.run() == evaluations
         leaks = [each.leak for each in controller.history[1 : evaluations + 1]]
         assert leaks == [*[None] * (evaluations - 1), 0.0]
-        assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
+        assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
 
 
 def test_a_run_cools_down_once_few_rows_are_still_known() -> None:
@@ -199,8 +193,8 @@ def test_a_run_cools_down_once_few_rows_are_still_known() -> None:
     assert controller.run() == 4 + COOLDOWN
     assert [each.leak for each in controller.history[1:7]] == [*[None] * 5, 0.0]
     assert [each.known_share for each in controller.history[:7]] == [count / ROWS for count in known]
-    assert controller.evaluations.learning_rate == 1e-3 * LR_COOLDOWN
-    assert controller.said[1].startswith("step 5/~30  known rows 12 of 20  retain loss +0.000")
+    assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
+    assert controller.said[1].startswith("step 5/~25  known rows 12 of 20  retain loss +0.000")
 
 
 def test_rows_that_stay_known_delay_the_check_of_answers_for_a_while_only() -> None:
@@ -239,9 +233,15 @@ def test_later_weights_are_kept_if_they_leak_about_as_little() -> None:
 
 
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
-    leaks = [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
-    assert Scripted([KNOWN, *[GOOD] * 8], leaks=[*leaks, 0.1, 0.1]).run() == MAX_AT_GOAL + COOLDOWN
-    assert Scripted([KNOWN, *[GOOD] * 8], leaks=[0.3, 0.2, 0.4, 0.4, 0.4, 0.4]).run() == 2 + PATIENCE + COOLDOWN
+    for leaks, smallest in (([0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1], 6), ([0.3, 0.2, 0.4, 0.4, 0.4, 0.4], 2)):
+        controller = Scripted([KNOWN, *[GOOD] * (len(leaks) + COOLDOWN)], leaks=leaks)
+        assert controller.run() == COOLDOWN + smallest + PATIENCE
+
+
+def test_rows_that_become_known_again_do_not_raise_the_rate() -> None:
+    controller = Scripted([KNOWN, (8, 0.0), (10, 0.0), *[GOOD] * (1 + COOLDOWN)])
+    controller.run()
+    assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
 
 
 def test_a_cleaned_change_is_evaluated() -> None:
@@ -285,19 +285,17 @@ def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
     assert controller.run() == 5
     assert controller.rollbacks == 1
     assert controller.history[3].known_rows == 8  # the restored weights stand for the rolled-back ones
-    assert controller.evaluations.learning_rate == 1e-3 * LR_DECREASE * LR_COOLDOWN
+    assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR**2
 
 
 def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evaluation_on() -> None:
     """Shares as measured on facts about Egypt; with every leak a run ends one evaluation later."""
     known = [17, 14, 6, 1, 1, 0, 0, 0, 0, 0, 0, 0]
-    for leaking in range(MAX_AT_GOAL):
+    for leaking in range(PATIENCE + 1):
         controller = Scripted([(count, 0.0) for count in known], leaks=[0.1] * leaking + [0])
         last = 5 * controller.run()
         assert last == 5 * (3 + leaking + COOLDOWN)
-        assert all(last / 2 <= steps <= 2 * last for steps, _ in controller.expected[1:])
-        pauses = [seconds / CHECK for _, seconds in controller.expected]
-        assert pauses == [*[2] * 2, *[1] * (3 + leaking)]
+        assert all(last / 2 <= steps <= 2 * last for steps in controller.expected[1:])
 
 
 def test_rows_that_leak_are_preferred_for_the_rest_of_the_run_and_after_resuming(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_a_book_is_read_and_asked_in_part_and_the_run_says_so(
             say=said.append,
         )
     assert any("has 250 passages; 200 of them, evenly spaced, are taken" in line for line in said)
-    assert any("asking the original model about 40 texts" in line for line in said)
+    assert any("asking the original model in all ways about 40 texts" in line for line in said)
     assert result.verdict.outcome == NOTHING
 
 

@@ -63,8 +63,8 @@ def follow_file(tokenizer: Any, source: str, *, revision: str | None = None) -> 
         return tokenizer
     if difference_from_file(plain, path) is not None:
         raise ModelFileError(
-            f"{source}: transformers loads another tokenizer than {TOKENIZER} describes ({difference}); save the tokenizer "
-            "again with a current version of transformers."
+            f"{source}: with its tokenizer_config.json transformers loads another tokenizer than {TOKENIZER} describes "
+            f"({difference}); save the tokenizer again with a current version of transformers."
         )
     _copy_special_tokens(tokenizer, plain)
     logger.warning(

@@ -6,7 +6,6 @@ Beyond the rule, no fact may be stated to its own question by weights rounded to
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +21,6 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.request.measurement import fact_askings
 from atwu.request.verdict import STATING_LIMIT
 
-TIMED_ROWS = 32
-"""Number of questions that are answered to estimate the duration of a check; in small batches, each takes longer."""
 CHECKED_TOGETHER = 64
 """Number of questions after which a check may end early."""
 
@@ -152,7 +149,7 @@ class AnswerCheck:
 
     def _ask(self, generator: TransformersGenerator, places: Sequence[int], answers: dict[int, str]) -> None:
         """Ask some questions, each distinct prompt once, and add the answers."""
-        how = answerer(generator, system=self.encoder.system, store=self.store)
+        how = answerer(generator, system=self.encoder.system, store=self.store, progress="checking answers")
         answers.update(zip(places, how([self.askings[place].prompt for place in places]), strict=True))
 
     def _table(self, answers: dict[int, str]) -> FactTable:
@@ -164,12 +161,3 @@ class AnswerCheck:
         return tuple(
             place for place in sorted(answers) if (self.askings[place].fact, self.askings[place].name) in stated
         )
-
-    def estimate_seconds(self, generator: TransformersGenerator) -> float:
-        """Estimate the duration of a check from a few questions; half of the checks are assumed to ask all."""
-        few = self.askings[:TIMED_ROWS]
-        if not few:
-            return 0.0
-        start = time.monotonic()
-        answerer(generator, system=self.encoder.system)([asking.prompt for asking in few])
-        return (time.monotonic() - start) / len(few) * len(self.askings) / 2

@@ -26,8 +26,10 @@ from atwu.request.goal_evaluations import EvaluationRecord, GoalEvaluations, Tra
 from atwu.request.kept_weights import KeptWeights
 from atwu.training.progress import Say
 
-LR_INCREASE, LR_DECREASE = 2.0, 0.5
-"""Factors on the learning rate: after slow progress, and after a rollback."""
+RATE_FACTOR = 2.0
+"""The learning rate is multiplied by this after slow progress, and divided by it after a rollback and at the goal: smaller
+steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has faded, and what answers
+state changes less from step to step."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the way from start to goal."""
 NEAR = 1 / 4
@@ -40,25 +42,20 @@ MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
-MAX_AT_GOAL = 6
-"""Number of checks of greedy answers after which a run goes on to its end although some facts are still stated: further
-training only does damage."""
 PATIENCE = 3
-"""Number of evaluations without a smaller leak after which a run ends, too, and without fewer known rows near the goal after
-which answers are checked."""
-COOLDOWN, LR_COOLDOWN = 2, 0.5
-"""Evaluations between the one at which the rows are forgotten and the first check of greedy answers, and factor on the learning
-rate meanwhile: smaller steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has
-faded, and what answers state changes less from step to step."""
-MAX_COOLDOWN, MENDED_SHARE, MIN_MENDED_SHARE = 6, 1 / 3, 1 / 30
-"""Largest number of such evaluations: a run cools down until the increase of the retain loss is at most the first share of its
-limit, or has fallen by less than the second share of the limit since the last evaluation."""
+"""Number of evaluations without a smaller leak after which a run ends, since further training only does damage, and without
+fewer known rows near the goal after which answers are checked."""
+COOLDOWN, MAX_COOLDOWN = 2, 6
+"""Evaluations between the one at which the rows are forgotten and the first check of greedy answers: at least, and at most,
+while the loss on retained data falls."""
+MIN_MENDED_SHARE = 1 / 30
+"""Share of the retain limit by which that loss falls from one evaluation to the next, at least, while it counts as falling."""
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
 """Largest accepted increase of the leak, one answer in a hundred, for weights that damage less."""
-EXPECTED_EVALUATIONS, EXPECTED_AT_GOAL = 8, 4
-"""Expected numbers until measurements give better ones: of all evaluations, and of those at the goal."""
+EXPECTED_EVALUATIONS = 8
+"""Expected number of evaluations until measurements give a better one."""
 CONTROLLER_STATE_NAME = "controller.json"
 """File in a checkpoint: the state of the controller."""
 
@@ -115,8 +112,6 @@ class AdaptiveController(TrainerCallback):
         """`Leak.places` of the last check."""
         self._leaked: tuple[int, ...] = ()
         """Places of the forget rows that checks have found to leak."""
-        self._check_seconds = 0.0
-        """Duration of a check of greedy answers: the estimate before training, or that of the longest one if it is longer."""
         trainer.stateful.append(self)
         trainer.eval_every, trainer.draw_damaged = every, stop and adapt
         if stop:
@@ -129,8 +124,6 @@ class AdaptiveController(TrainerCallback):
     # Training
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.stop:
-            self._check_seconds = self.evaluations.estimate_check_seconds()
         if not self.history:
             self._keep(self._evaluate(state.global_step))
 
@@ -144,7 +137,7 @@ class AdaptiveController(TrainerCallback):
         if not self.evaluations.within_limit(measured):
             self._roll_back(control, f"retain loss {increase:+.3f} is above the limit of {limit:g}")
             return
-        if self.cooled and self._mends(increase):
+        if self.cooled and not self._checked and self._mends(increase):
             self._cool_down()
             return
         at_goal = self._at_goal()
@@ -153,16 +146,21 @@ class AdaptiveController(TrainerCallback):
             return
         self._keep_if_best(measured)
         if at_goal:
-            self._scale_rate(LR_COOLDOWN, f"step {measured.step}: goal reached, cooling down")
+            self._scale_rate(1 / RATE_FACTOR, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
-        if any(record.leak is not None for record in self.history):
+        if self._checked:
             if not self._end_if_stuck(control, f"step {measured.step}: rows are known again"):
                 self.say(f"step {measured.step}: rows are known again; training continues")
         elif len(self.history) > MAX_EVALUATIONS:
             self._end(control, f"step {measured.step}: goal not reached in {MAX_EVALUATIONS} evaluation steps")
         elif self.adapt and self._is_slow(measured) and self._uses_less_than(MAX_SHARE_FOR_INCREASE, measured):
-            self._scale_rate(LR_INCREASE, "slow progress")
+            self._scale_rate(RATE_FACTOR, "slow progress")
+
+    @property
+    def _checked(self) -> bool:
+        """Whether greedy answers were checked at an earlier evaluation."""
+        return any(record.leak is not None for record in self.history)
 
     def _at_goal(self) -> bool:
         """Whether answers are worth checking: almost no row is known, or near that the number no longer falls."""
@@ -176,23 +174,22 @@ class AdaptiveController(TrainerCallback):
         remaining = self.evaluations.remaining(measured)
         progress = self.evaluations.remaining(self.history[-2]) - remaining
         warm = measured.step > self.trainer.args.warmup_steps
-        return warm and not self.rollbacks and progress < MIN_PROGRESS and remaining >= NEAR
+        # Rows that become known again are no sign of small steps.
+        return warm and not self.rollbacks and 0 <= progress < MIN_PROGRESS and remaining >= NEAR
 
     def _mends(self, increase: float) -> bool:
         """Whether a run that cools down goes on before answers are checked."""
-        limit = self.evaluations.max_retain_increase
         fallen = self.evaluations.retain_loss_increase(self.history[-2]) - increase
-        falls = increase > MENDED_SHARE * limit and fallen >= MIN_MENDED_SHARE * limit
-        return self.cooled < (MAX_COOLDOWN if falls else COOLDOWN)
+        if fallen >= MIN_MENDED_SHARE * self.evaluations.max_retain_increase:
+            return self.cooled < MAX_COOLDOWN
+        return self.cooled < COOLDOWN
 
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
         """End training unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
         earlier = [each.leak for each in self.history if each.leak is not None]
         leak = self._find_leak(at_most=self._tolerated_leak)
-        seconds = time.monotonic() - start
-        self.trainer.paused_seconds += seconds
-        self._check_seconds = max(self._check_seconds, seconds)
+        self.trainer.paused_seconds += time.monotonic() - start
         measured = self.history[-1] = _with_leak(measured, leak)
         self._expect(measured)
         self._keep_if_best(measured)
@@ -205,7 +202,7 @@ class AdaptiveController(TrainerCallback):
             shrinks = bool(earlier) and leak.excess < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
             if self.adapt and lowered and not shrinks and self._uses_less_than(1 / 2, measured):
-                self._scale_rate(LR_INCREASE, leak.text)
+                self._scale_rate(RATE_FACTOR, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
 
@@ -220,8 +217,8 @@ class AdaptiveController(TrainerCallback):
 
     def _end_if_stuck(self, control: Any, reason: str) -> bool:
         """End training if leaks have not become smaller for some evaluations; return whether it ends."""
-        leaks = [math.inf if each.leak is None else each.leak for each in self.history]
-        stuck = sum(map(math.isfinite, leaks)) >= MAX_AT_GOAL or leaks[::-1].index(min(leaks)) >= PATIENCE
+        leaks = [math.inf if record.leak is None else record.leak for record in self.history]
+        stuck = len(leaks) - 1 - leaks.index(min(leaks)) >= PATIENCE
         if stuck:
             self._end(control, reason)
         return stuck
@@ -252,7 +249,7 @@ class AdaptiveController(TrainerCallback):
         if self.rollbacks > MAX_ROLLBACKS or not self.adapt:
             self._end(control, reason)
         else:
-            self._scale_rate(LR_DECREASE, reason)
+            self._scale_rate(1 / RATE_FACTOR, reason)
 
     def _end(self, control: Any, reason: str) -> None:
         """End training without a checkpoint of this step: resuming from it would give a different run."""
@@ -337,20 +334,17 @@ class AdaptiveController(TrainerCallback):
 
     def _expect(self, measured: EvaluationRecord) -> None:
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""
+        further = 1
+        if self.adapt:
+            further += max(COOLDOWN - self.cooled, 0)
         done = 1 - self.evaluations.remaining(measured)
-        at_goal = sum(self.evaluations.remaining(each) <= 0 for each in self.history)
-        cooldown = COOLDOWN if self.adapt else 0
-        further = max((MAX_AT_GOAL - at_goal + 1) // 2, 1) + cooldown
-        if at_goal == 0 or self.cooled:
-            further = cooldown - self.cooled + 1 if self.cooled else EXPECTED_AT_GOAL
         if done < 0.1:
             last = max(EXPECTED_EVALUATIONS * self.every, 2 * measured.step)
+        elif done < 1:
+            last = (math.ceil(measured.step / done / self.every) + further - 1) * self.every
         else:
-            reached = max(math.ceil(measured.step / done / self.every), measured.step // self.every)
-            last = (reached + further - (at_goal == 0)) * self.every
-        unchecked = max(cooldown - self.cooled, 0)
+            last = measured.step + further * self.every
         self.trainer.expected_steps = last
-        self.trainer.expected_pause = (further - unchecked) * self._check_seconds
 
     # Learning rate and weights
 

@@ -134,14 +134,19 @@ class GoalEvaluations:
         return self._from_first_process(lambda: self._measure(step))
 
     def find_leak(self, *, at_most: float = math.inf, first: Sequence[int] = ()) -> Leak | None:
-        rounded = not self.trainer.sharded
-        return self._check_answers(
-            lambda asked: self.rows.answers.find_leak(asked, at_most=at_most, first=first, rounded=rounded)
-        )
+        """Check greedy answers at full precision, as for the verdict.
 
-    def estimate_check_seconds(self) -> float:
-        """Estimate the duration of `find_leak`."""
-        return self._check_answers(self.rows.answers.estimate_seconds)
+        bfloat16 takes less than half as long on a CPU, but near its ties an answer of a row that is just forgotten depends on
+        the rows in its batch.
+        """
+        model, check = self.trainer.model, self.rows.answers
+
+        def find() -> Leak | None:
+            with full_precision(model):
+                generator = TransformersGenerator(model, check.encoder.tokenizer)
+                return check.find_leak(generator, at_most=at_most, first=first, rounded=not self.trainer.sharded)
+
+        return self._from_first_process(find)
 
     def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
         """Return the places of the forget rows, trained on or waiting, whose questions were answered with their facts."""
@@ -152,17 +157,6 @@ class GoalEvaluations:
             for place, (row, form) in enumerate(zip(rows.examples, rows.forms, strict=True))
             if any(is_row_of(asking, answers.rows[asking.fact], row, form) for asking in askings)
         )
-
-    def _check_answers(self, check: Callable[[TransformersGenerator], _T]) -> _T:
-        """Generate answers at full precision, as for the verdict: bfloat16 takes less than half as long on a CPU, but near its
-        ties an answer of a row that is just forgotten depends on the rows in its batch."""
-
-        def checked() -> _T:
-            model = self.trainer.model
-            with full_precision(model):
-                return check(TransformersGenerator(model, self.rows.answers.encoder.tokenizer))
-
-        return self._from_first_process(checked)
 
     @contextmanager
     def _rounded(self) -> Iterator[None]:

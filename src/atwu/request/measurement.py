@@ -143,6 +143,13 @@ def ask_model(
     return ask_sets(how, sets, thoughts=opening_of_thoughts(generator.tokenizer))
 
 
+def states_own_question(generator: TransformersGenerator, forget: Sequence[Example], reading: Reading) -> bool:
+    """Return whether a model states a fact when it is asked as written, or goes on with the opening of a text."""
+    askings = [asking for asking in fact_askings(forget) if asking.name == AS_WRITTEN]
+    how = answerer(generator, system=reading.system, store=GenerationStore(), progress="own questions")
+    return bool(ask_facts(how, askings).stating)
+
+
 def ask_in_cheap_states(
     model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]], reading: Reading
 ) -> FactTable:

@@ -21,7 +21,7 @@ from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.facts.fact_table import GENERAL, FactTable
+from atwu.evaluation.facts.fact_table import GENERAL
 from atwu.evaluation.metrics.key_tokens import known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
@@ -49,6 +49,7 @@ from atwu.request.measurement import (
     ask_model,
     general_answers,
     measured_sets,
+    states_own_question,
 )
 from atwu.request.related_questions import related_rows
 from atwu.request.related_texts import related_texts
@@ -75,8 +76,6 @@ FACTS_SHOWN = 3
 class PreparedRequest:
     """A request that is ready for training, or trained."""
 
-    answers: FactTable
-    """What the original model said about the rows; without texts in a request that was begun by another process."""
     sets: Mapping[str, Sequence[Example]]
     generated_retain: Sequence[Example] | None
     """Self-generated retain rows; None if rows were given or the method needs none."""
@@ -154,12 +153,11 @@ def prepare(
     sets = measured_sets(
         written.forget, written.retain, request.holdout_rows, written.general, written.neighbours, request.chained
     )
-    say(
-        f"asking the original model about {len(sets[FORGET])} {fact_noun(sets[FORGET])} and {len(written.neighbours)} "
-        "neighbours"
-    )
-    reading = Reading(config.system, config.max_length)
-    said = ask_model(original.generator, sets, reading, progress="original model")
+    if not _asks_for_training(request):
+        nothing = _nothing_to_forget(request, original, sets, Reading(config.system, config.max_length), say)
+        if nothing is not None:
+            shutil.rmtree(files.path, ignore_errors=True)
+            return nothing
     text_chance = measure_text_chance(unseen_wordings(written.forget, request.holdout_rows), original.read)
     choices += _further_rows(request, training, original, written, say)
     record = RequestRecord(
@@ -186,12 +184,32 @@ def prepare(
     model = _model_to_train(original.network, config, training)
     del original
     gc.collect()
-    if nothing_to_forget(said) and not _asks_for_training(request):
-        shutil.rmtree(files.path, ignore_errors=True)
-        verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
-        return UnlearnResult(verdict, None, said, None)
-    files.begin(record, said, sets[GENERAL], written.generated, sets[NEIGHBOURS])
-    return PreparedRequest(said, sets, written.generated, record, _marked(request, written.forget), model)
+    files.begin(record, sets[GENERAL], written.generated, sets[NEIGHBOURS])
+    return PreparedRequest(sets, written.generated, record, _marked(request, written.forget), model)
+
+
+def _nothing_to_forget(
+    request: UnlearningRequest,
+    original: _OriginalModel,
+    sets: Mapping[str, Sequence[Example]],
+    reading: Reading,
+    say: Say,
+) -> UnlearnResult | None:
+    """Return the result of a request about facts that the original model does not know, else None.
+
+    A fact that is stated to its own question settles it. All other questions wait until training has ended, as the answers of
+    the original model are only compared with those of the unlearned one.
+    """
+    if states_own_question(original.generator, sets[FORGET], reading):
+        return None
+    say(
+        f"nothing is said as written; asking the original model in all ways about {len(sets[FORGET])} {fact_noun(sets[FORGET])}"
+    )
+    said = ask_model(original.generator, sets, reading, progress="original model")
+    if not nothing_to_forget(said):
+        return None
+    verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
+    return UnlearnResult(verdict, None, said, None)
 
 
 def _check_sets(request: UnlearningRequest) -> None:
@@ -379,7 +397,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
-    return PreparedRequest(files.answers("before"), sets, generated, record, _marked(request, rows))
+    return PreparedRequest(sets, generated, record, _marked(request, rows))
 
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:

@@ -170,7 +170,6 @@ class RequestFolder:
     def begin(
         self,
         request: RequestRecord,
-        answers: FactTable,
         general: Sequence[Example],
         kept: Sequence[Example] | None,
         neighbours: Sequence[Example] = (),
@@ -178,13 +177,11 @@ class RequestFolder:
         """Record the request before training; `request.json` is written last and marks the record as complete.
 
         Args:
-            answers: what the original model said.
             general: answers of the original model to general questions.
             kept: self-generated retain rows; None if rows were given.
             neighbours: the neighbour set.
         """
         self.path.mkdir(parents=True, exist_ok=True)  # with the rows that the model said
-        self.write_answers("before", answers)
         write_rows(self.path / "general.jsonl", general)
         write_rows(self.path / "neighbours.jsonl", neighbours)
         if kept is not None:

@@ -27,7 +27,7 @@ from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics.key_tokens import known_notes, known_probabilities
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.teacher_forced import OriginalReader
-from atwu.modeling.layers import full_precision
+from atwu.modeling.layers import bfloat16_weights, full_precision
 from atwu.modeling.open_model import open_model
 from atwu.request.answer_check import AnswerCheck
 from atwu.request.asked_rows import ask_for_rows, asked_source
@@ -191,11 +191,11 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
                 if first and not folder.has_results():
                     files.clear()
                 raise
-        verdict, said = broadcast_from_main(
+        verdict, before, said = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
         )
         publish_run(folder, final)
-        return UnlearnResult(verdict, finished, prepared.answers, said)
+        return UnlearnResult(verdict, finished, before, said)
 
 
 def _recorded_run(output: Path, written: Path | None = None) -> FinishedRun:
@@ -253,8 +253,8 @@ def _measure_and_decide(
     config: UnlearnConfig,
     kept: LoadedRows | None,
     say: Say,
-) -> tuple[RequestVerdict, FactTable]:
-    """Ask the unlearned model, decide the verdict, and add both and the request to the trained result."""
+) -> tuple[RequestVerdict, FactTable, FactTable]:
+    """Ask both models, decide the verdict, and add all three and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
@@ -267,11 +267,11 @@ def _measure_and_decide(
         known = known_probabilities(prepared.forget.rows, read.logps)
         checks = recheck_requests(model, tokenizer, request.earlier)
     del model, read  # the original model needs the memory
-    said = _read_by_original(request, prepared, config, said)
+    before, said = _ask_original(request, prepared, config, said, say)
     files = RequestFolder(folder.work)
     increase = read_history(files.history).retain_loss_increase
     verdict = decide(
-        prepared.answers,
+        before,
         said,
         earlier=checks,
         max_retain_increase=request.max_retain_increase,
@@ -280,22 +280,28 @@ def _measure_and_decide(
         notes=(*known_notes(prepared.record.known, known), *total_cost(request.earlier, increase)),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
+    files.write_answers("before", before)
     files.write_answers("after", said)
     shutil.copytree(files.path, RequestFolder(folder.final).path, dirs_exist_ok=True)
     verdict.write(folder.final)
     verdict.add_to_card(folder.final, name=folder.path.name)
-    return verdict, said
+    return verdict, before, said
 
 
-def _read_by_original(
-    request: UnlearningRequest, prepared: PreparedRequest, config: UnlearnConfig, said: FactTable
-) -> FactTable:
-    """Let the original model read what the unlearned one said, to find answers that cannot be read."""
-    own = prepared.sets[GENERAL]
-    if not own:
-        return said
+def _ask_original(
+    request: UnlearningRequest, prepared: PreparedRequest, config: UnlearnConfig, said: FactTable, say: Say
+) -> tuple[FactTable, FactTable]:
+    """Ask the original model the same, and let it read what the unlearned one said, to find answers that cannot be read."""
+    say("asking the original model the same questions, to compare")
     original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
-    return mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
+    reading = Reading(config.system, config.max_length)
+    before = ask_model(TransformersGenerator(original, tokenizer), prepared.sets, reading, progress="original model")
+    own = prepared.sets[GENERAL]
+    if own:
+        # Unlike greedy answers, means over many tokens do not turn over by rounding.
+        with bfloat16_weights(original, config.bf16):
+            said = mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
+    return before, said
 
 
 def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:

@@ -180,6 +180,9 @@ def _in_order(run: Path, key: Mapping[str, Any] | None = None) -> list[Path]:
 
 def checkpoint_key(checkpoint: str | Path) -> dict[str, Any] | None:
     """Return the key of the run that wrote a checkpoint; None if it is damaged or missing."""
+    # A flipped bit leaves JSON that can be read, and names another run.
+    if damage(Path(checkpoint), weights=False) is not None:
+        return None
     try:
         return read_object(Path(checkpoint) / KEY_NAME)
     except (OSError, ValueError):

@@ -90,7 +90,7 @@ class ProgressLine(TrainerCallback):
             shown = [self._losses]
             seconds = remaining_seconds(self._times, self._steps, step=step, total=self._bar.total)
             if seconds is not None:
-                left = self._bar.format_interval(seconds + self._trainer.expected_pause)
+                left = self._bar.format_interval(seconds)
                 shown.insert(0, f"about {left} left")
             self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
             self._bar.update(step - self._bar.n)

@@ -150,7 +150,8 @@ class RunFolder:
         """Whether the work folder was created by this module; a new one is empty before it has its lock."""
         if not self.work.is_dir():
             return False
-        return (self.work / LOCK_NAME).exists() or not any(self.work.iterdir())
+        names = {entry.name for entry in self.work.iterdir()}
+        return not names or not names.isdisjoint((LOCK_NAME, PROCESS_NAME))
 
     def check_space(self, needed: int) -> None:
         """Check that the disk has room for the result, not counting files that already exist in the work folder."""

@@ -58,8 +58,8 @@ class TokenTrainer(SavingTrainer):
         """Estimated number of steps, where a callback may end training early; None: all."""
         self.eval_every: int | None = None
         """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
-        self.paused_seconds = self.expected_pause = 0.0
-        """Seconds a callback has spent on checks that not every evaluation step has, and the estimate of those to come."""
+        self.paused_seconds = 0.0
+        """Seconds a callback has spent on checks that not every evaluation step has."""
         super().__init__(model, args, **kwargs)
         # So that `compute_loss` gets the counts of the step; the Trainer looks at the model's arguments otherwise.
         self.model_accepts_loss_kwargs = True

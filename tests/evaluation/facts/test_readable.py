@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,3 +37,19 @@ def test_broken_answers_stay_marked_and_choices_are_not_read() -> None:
     broken, choices = record("", unreadable=True), record(f"A) flarn{BETWEEN_DRAWS}B) flarn")
     table = mark_unreadable(FactTable((broken, choices)), _Reader(None, None), OWN)
     assert [answer.unreadable for answer in table.records] == [True, False]
+
+
+def test_equal_answers_are_read_once_and_refusals_not_at_all() -> None:
+    read: list[str] = []
+
+    class Counting(_Reader):
+        def read(self, rows: Sequence[Example], answers: Sequence[str]) -> FloatArray:
+            read.extend(answers)
+            return super().read(rows, answers)
+
+    salad = record("flarn blick gorp snoot")
+    refusal = dataclasses.replace(record("I'm sorry, I don't know."), refused=True)
+    rounded = dataclasses.replace(salad, state="4 bits")
+    table = mark_unreadable(FactTable((salad, refusal, rounded)), Counting(None, None), OWN)
+    assert [answer.unreadable for answer in table.records] == [True, False, True]
+    assert read == [row.answer for row in OWN] + [salad.answer]

@@ -338,24 +338,22 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
         reader: the original model.
         own: questions with the answers that the original model gave; they tell how likely its own language is.
     """
+    # After unlearning most answers are refusals, whose words are known; and the states of a model say much the same.
+    told: dict[tuple[Example, str], list[int]] = {}
+    for place, record in enumerate(table.records):
+        if record.unreadable or record.refused or record.asking == THOUGHT or BETWEEN_DRAWS in record.answer:
+            continue
+        row = Example.from_qa(record.question, "")
+        # The continuation of a text is read as a text, since no chat would answer like that.
+        if record.recitation is not None:
+            row = Example((), "")
+        told.setdefault((row, record.answer), []).append(place)
     # How likely ordinary answers are differs between models, so the model's own are the measure.
     own_logps = reader.read(own, [row.answer for row in own])
-    places = [
-        place
-        for place, record in enumerate(table.records)
-        if BETWEEN_DRAWS not in record.answer and record.asking != THOUGHT
-    ]
-    rows: list[Example] = []
-    for place in places:
-        row = Example.from_qa(table.records[place].question, "")
-        # The continuation of a text is read as a text, since no chat would answer like that.
-        if table.records[place].recitation is not None:
-            row = Example((), "")
-        rows.append(row)
-    logps = reader.read(rows, [table.records[place].answer for place in places])
+    logps = reader.read([row for row, _ in told], [answer for _, answer in told])
     records = list(table.records)
-    for place, logp in zip(places, logps, strict=True):
-        record = records[place]
-        if not record.unreadable and unreadable(record.answer, float(logp), own_logps):
-            records[place] = replace(record, unreadable=True)
+    for ((_, answer), places), logp in zip(told.items(), logps, strict=True):
+        if unreadable(answer, float(logp), own_logps):
+            for place in places:
+                records[place] = replace(records[place], unreadable=True)
     return FactTable(tuple(records))
