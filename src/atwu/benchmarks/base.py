@@ -48,6 +48,7 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
     Returns:
         What stands for each word, and N or None.
     """
+    # The form serves as pattern and as message, so that both say the same.
     prefix, *words = form.split(":")
     first, *parts = name.split(":", len(words) + 1)
     fits = all(part in allowed.get(word, (part,)) for part, word in zip(parts, words, strict=False))
@@ -65,6 +66,7 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
 
 def first_rows(name: str, rows: Examples, count: int | None) -> Examples:
     """Return the first `count` rows; None returns all."""
+    # A name with a number stands for that many rows.
     if count is not None and count > len(rows):
         raise ValueError(f"{name!r}: its number of rows must be from 1 to {len(rows)}, got {count}.")
     return rows[:count]

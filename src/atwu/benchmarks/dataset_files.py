@@ -55,6 +55,7 @@ class Tables:
     _read: dict[str, tuple[Record, ...]] = field(default_factory=dict, init=False)
 
     def has(self, name: str) -> bool:
+        # The Hub is not asked: a table that is not there is known beforehand.
         path = self._path(name)
         if path is None:
             return self.published.tables[name].on_hub
@@ -62,6 +63,7 @@ class Tables:
 
     def first(self, name: str, count: int) -> tuple[Record, ...]:
         """Return at most `count` records from the start of a table; the others are not read, nor their number checked."""
+        # The largest corpus of WMDP has 2 GB.
         records = tuple(islice(self._records(name), count))
         self._check_columns(name, records)
         return records
@@ -124,6 +126,7 @@ class Tables:
         if path is None and on_hub and data.from_hub is not None:
             return data.from_hub(name)
         if path is None and on_hub:
+            # A table is CONFIG or CONFIG/SPLIT, as on the Hub.
             because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
             config, _, split = name.partition("/")
             return hub_records(data.hub, config, split or data.split, because=because)
@@ -169,6 +172,7 @@ class Tables:
 def open_tables(published: DataSet) -> Tables:
     """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
     folder = local_folder(published)
+    # Whoever sets the variable wants the files in it, not a download.
     if folder is None and os.environ.get(DATA_VARIABLE):
         raise FileNotFoundError(
             f"{DATA_VARIABLE} is {os.environ[DATA_VARIABLE]}, but neither {' nor '.join(map(str, _places(published)))} has a "

@@ -94,6 +94,7 @@ def _probes(tables: Tables, split: str, *, documents: int | None) -> tuple[Probe
         document, form = parts["document"], LUME_FORMS[parts["form"]]
         if documents is not None and document not in seen[task] and len(seen[task]) >= documents:
             continue
+        # A document is asked several times; the limit counts documents, not questions.
         seen[task].add(document)
         kind = f"{split}_{form}_{LUME_TASKS[task]}"
         if form == "question":

@@ -39,9 +39,11 @@ def _data(corpus: str) -> DataSet:
     tables |= {table: PublishedFile(100, _QA) for table in _ASKED.values()}
     tables |= {f"{table}_icl": PublishedFile(10, _QA) for table in _ASKED.values()}
     tables["verbmem/forget"] = PublishedFile(100, ("prompt", "gt"))
+    # The folds are successive or growing requests, of News only.
     if corpus == "news":
         for kind, counts in _FOLDS.items():
             tables |= {f"{kind}/forget_{fold}": PublishedFile(rows, _TEXT) for fold, rows in enumerate(counts, start=1)}
+    # Not exact: a part of the texts is enough for a smaller run, which is then not comparable.
     return DataSet(f"MUSE-{corpus.title()}", f"muse-bench/MUSE-{corpus.title()}", tables, exact=False)
 
 

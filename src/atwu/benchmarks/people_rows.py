@@ -200,10 +200,13 @@ def _draw_value(slot: str, rng: random.Random) -> str:
 
 def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
     values = person.values
+    # Any wording may be the trained one, so that paraphrases are no harder than it.
     patterns = [pattern.format(**values) for pattern in fact["questions"]]
     rng.shuffle(patterns)
     question, *paraphrases = patterns
+    # Fillers stand around the sentence, so that its words are no fixed template.
     parts = _expand(f"<open>{rng.choice(fact['answers'])}<close>.", rng, feminine=person.feminine)
+    # A value that the question says is no secret, such as the name of the person.
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
     wrong: list[str] = []

@@ -139,6 +139,7 @@ def normal_name(name: str) -> str:
 
 def names_one_of(text: str, subjects: Iterable[str]) -> bool:
     """Whether a text contains the full name of a subject, ignoring case; a surname alone does not count."""
+    # Some texts have several spaces, or one before a comma.
     flat = normal_name(re.sub(r"\s+", " ", text).replace(" ,", ",")).casefold()
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", flat) for name in subjects)
 
@@ -175,6 +176,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
     probes: list[Probe] = []
     duplicates: dict[str, int] = {}
     left_out: dict[str, int] = {}
+    # Evenly spaced over a file that is ordered by subject, so that every subject is represented.
     for kind, table in PROBES.items():
         every = [
             (parse_probe(kind, record), record[1]["type"], record[1].get("neighbor")) for record in tables.table(table)
@@ -247,6 +249,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     duplicates = 0
     for table in KINDS[kind]:
         every = [(row, about) for row, about in _read(table, tables) if row.subject in subjects]
+        # A dict drops exact duplicates and keeps the order of the file.
         distinct = dict(every)
         duplicates += len(every) - len(distinct)
         seen: Counter[str | None] = Counter()
@@ -263,6 +266,7 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         of_others = (row for table in names for row, _ in _read(table, tables) if row.subject in others)
         forgotten = {(row.messages, row.answer) for row in of_others}
     private = [(row, about) for row, about in rows if (row.messages, row.answer) not in forgotten]
+    # A retain text that names a forget subject would teach what is to be forgotten.
     kept = tuple(row for row, about in private if not names_one_of(about, others))
     shared, named = len(rows) - len(private), len(private) - len(kept)
     text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
@@ -310,6 +314,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)
+    # A subject in both sets would be forgotten and retained at once.
     shared = sorted(set(subjects) & set(subject_names(retain, published)))
     if shared:
         raise ValueError(

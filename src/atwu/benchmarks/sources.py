@@ -113,6 +113,7 @@ def _kinds_of_source() -> str:
 
 def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
     """Write a column mapping behind every file and Hub data set of a source that has none."""
+    # Parsed once, so that a wrong field is named before any file is read.
     text = columns_text(parse_columns(columns_text(columns)))
     names = []
     for name in map(str, _parts(source)):

@@ -153,6 +153,7 @@ TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
 
 def forget_train(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Forget rows to train on; row i is paired with row i of `retain_train`."""
+    # Methods train on row i of both together.
     facts, kept = (tables.table(name) for name in PAIRED)
     if len(facts) != len(kept):
         raise ValueError(
@@ -254,6 +255,7 @@ def _direct(tables: Tables) -> tuple[ForgetQuery, ...]:
     for query in queries:
         if query.wording == "paraphrase":
             paraphrases.setdefault(query.fact, []).append(query.question)
+    # Blanks are asked as rows of their own, and are no paraphrases.
     originals = (query for query in queries if query.wording == "original")
     return tuple(replace(query, paraphrases=tuple(paraphrases.get(query.fact, ()))) for query in originals)
 

@@ -100,6 +100,7 @@ def tofu_benchmark(name: str) -> Benchmark:
     loaded = {part: tofu_rows(f"tofu:{part}", tables=tables) for part in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
+    # As in TOFU: the retain rows that have wrong answers are those of `retain_perturbed`.
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     sentences = [sentence for rows in loaded.values() for sentence in (*rows.checked, *rows.warnings)]
     sentences += [
@@ -135,6 +136,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
             f"row with question {row.question[:60]!r} has no paraphrased_answer or no wrong_answers; both are needed "
             "to find its key tokens."
         )
+    # What a paraphrase keeps and wrong answers change is the fact.
     public = set(words_of_text(row.question)).union(*map(words_of_text, row.wrong_answers))
     secret = set(words_of_text(row.paraphrased_answer)) - public
     return tuple(match.span() for match in _WORD.finditer(row.answer) if match[0].lower() in secret)
@@ -183,6 +185,7 @@ def _retain(split: str, table: _Table, tables: Tables, warnings: list[str]) -> l
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **perturbed.get(_pair(record), {})})
         for index, record in enumerate(table)
     ]
+    # The perturbed rows are the first 400, so a split or a part of it may lack some.
     unused = len(perturbed) - sum(bool(row.wrong_answers) for row in rows)
     if unused:
         warnings.append(

@@ -117,8 +117,8 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
     first = plain[0]
     if plain.isascii() and len(plain) > _SHORTEST:
         for form in tuple(forms):
-            for spelling, other in _OTHER_SPELLINGS:
-                form = spelling.sub(other, form)
+            for pattern, other in _OTHER_SPELLINGS:
+                form = pattern.sub(other, form)
             forms.add(form)
     elif spelling[0].isupper() and plain in _SHORT_NAMES:
         forms.add(_SHORT_NAMES[plain])

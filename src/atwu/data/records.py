@@ -214,7 +214,7 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
         )
     if hasattr(rows, "iloc"):
         # By way of JSON, which has lists in place of arrays and null for every kind of missing cell.
-        frame = rows
+        frame: Any = rows
         parts = (frame.iloc[begin : begin + _BATCH] for begin in range(0, len(frame), _BATCH))
         rows = (row for part in parts for row in json.loads(part.to_json(orient="records")))
     elif hasattr(rows, "with_format"):

@@ -88,6 +88,7 @@ def agreement(
 
     A case is unscored if either side is None. With `kinds`, also compare each kind of case.
     """
+    # An unscored verdict is no disagreement.
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)

@@ -168,6 +168,7 @@ class Asker:
         received: list[_T | Unscored] = []
         stopped = False
 
+        # Only what was sent is checked: stored replies cost nothing more.
         def check_first(reply: _StoredReply) -> None:
             answer = _read(reply, parse)
             received.append(answer)
@@ -269,6 +270,7 @@ class Asker:
 
         with progress_bar(total=len(requests), desc=description, unit="call", shown=self.progress) as bar:
             self.model.complete(requests, on_reply)
+        # A model may leave requests out, and each must have an answer.
         for request in requests:
             replies.setdefault(request, {"error": "the model returned no reply"})
         return replies
@@ -279,6 +281,7 @@ class Asker:
         completion = text_tokens(text)
         if reply.cut:
             completion = request.max_tokens
+        # Only what a later reading needs: a conversation may quote what was to be forgotten.
         value: dict[str, Any] = {
             "text": text,
             "prompt_tokens": reply.prompt_tokens or prompt_tokens(request),

@@ -163,6 +163,7 @@ class OpenAIChat:
             ChatServerError: No request can succeed (invalid key, unknown model, no server, no quota), or many failed in
                 a row.
         """
+        # A notebook runs an event loop, inside which no other can run.
         loop = None
         with suppress(RuntimeError):
             loop = asyncio.get_running_loop()
@@ -178,6 +179,7 @@ class OpenAIChat:
         batch = _Batch(iter(enumerate(requests)), on_reply)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+        # The first Ctrl-C ends the sending; replies in flight are paid for and are still awaited.
         with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, batch)) for _ in range(self.concurrency)]
@@ -251,6 +253,7 @@ class OpenAIChat:
             left_out |= {refused}
         if isinstance(outcome, Exception):
             return self._failure(outcome)
+        # Without a schema, or with another name of the token limit, replies do not vary more.
         for name in sorted(left_out - self._left_out - {"max_tokens", "response_format"}):
             logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
         self._left_out |= left_out

@@ -34,6 +34,7 @@ class LocalChat:
         check_vocabulary(self._tokenizer, config, name=path)
         self._encoder = Encoder.within_positions(self._tokenizer, config)
         self._batch_tokens = batch_tokens
+        # Two tokenizers with other rules or templates give other replies.
         core = f"{self._tokenizer.backend_tokenizer.to_str()}{self._tokenizer.chat_template}"
         self._identity = {
             "kind": "local",

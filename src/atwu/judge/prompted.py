@@ -78,6 +78,7 @@ def clean_answer(text: str) -> str:
 
 
 def without_header(text: str) -> str:
+    # Models trained on chats repeat the name of their role.
     text = text.strip()
     header = _HEADER.match(text)
     if header is None:

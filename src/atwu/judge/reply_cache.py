@@ -94,6 +94,7 @@ class ReplyCache:
 
         The first value of a key is kept, so that concurrent processes continue with the same text.
         """
+        # Each in a transaction of its own, so that a kill loses one text at most.
         for key, value in values.items():
             self._execute(
                 "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",

@@ -164,6 +164,7 @@ def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counte
     for text in (candidate.strip() for candidate in candidates):
         bare = _word_texts(words_of(text))
         reason = problem(row, text)
+        # Two candidates that differ in capitals or punctuation only are one.
         if reason is None and bare in kept:
             reason = REPEATED
         if reason is None:
@@ -183,6 +184,7 @@ def _paraphrase_requests(rows: Sequence[Example], count: int) -> list[ChatReques
     for number, row in enumerate(rows, start=1):
         if not row.question.strip():
             raise ValueError(f"row {number} ({row.answer[:60]!r}) has no question to paraphrase; leave it out.")
+    # Some candidates will be rejected, so more are asked for.
     number = _requested(count)
     cap = max(PARAPHRASE.max_tokens, _TOKENS_PER_PARAPHRASE * number)
     return [
@@ -271,6 +273,7 @@ def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
     if not piece.strip():
         return ()
     (row,) = label_words([Example((), answer)], [piece])
+    # In a script without spaces, a part has letters of other words next to it.
     if row.forget_spans or piece.isascii():
         return row.forget_spans or ()
     start = answer.find(piece)

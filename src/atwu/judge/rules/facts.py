@@ -87,6 +87,7 @@ def facts_of(question: str, reference: str, marked: tuple[str, ...]) -> tuple[Fa
             apart = [words_of(text) for text in marked]
             facts = [_fact(fact, 0, len(fact), marked=True) for fact in apart if fact]
         return _facts_asked_for(question, facts)
+    # Without marks, what the question does not say carries the fact.
     known = {word.stem for word in words_of(question)}
     facts = [_fact(words, start, end, marked=False) for start, end in _new_runs(words, known)]
     core = _facts_asked_for(question, _drop_other_numbers(question, facts, words))

@@ -107,6 +107,7 @@ def is_refusal(text: str, question: str = "") -> bool:
         text: the answer.
         question: what was asked; its words are no content of the answer.
     """
+    # Before the patterns, which take a millisecond an answer.
     if not text.strip() or len(text) > _LONGEST:
         return False
     answer = _hide_quotations(_normalize(text))
@@ -274,6 +275,7 @@ def _is_said_by_speaker(language: _Language, clause: str, match: re.Match[str], 
 
 def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
     """Return whether a clause has a name or number that the question does not have."""
+    # A name or number that the question lacks is content, whatever else is said.
     known = _words(asked) | _WELL_KNOWN
     words = re.findall(r"\w*\d\w*", clause)
     if language.names_capitalized:
@@ -282,6 +284,7 @@ def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
 
 
 def _is_padding(language: _Language, text: str, asked: str) -> bool:
+    # Words of the question are no content of an answer to it.
     rest = language.padding.sub(" ", text)
     if language.spaced:
         known = _words(asked) | _WELL_KNOWN

@@ -62,6 +62,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
 
 def repeats_words(words: Sequence[Word]) -> bool:
     """Return whether a text consists mostly of a few words, or repeats words directly."""
+    # A short answer repeats words with reason.
     if len(words) < 5:
         return False
     texts = [word.text for word in words]
@@ -104,6 +105,7 @@ def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Se
     hedges = sum(word.text in _HEDGE for item in chain for word in item.words)
     if hedges >= 2 or any(item.before == "or" for item in chain[1:]):
         return len(others)
+    # Without "or", a list may be several true things; only a long one of bare other values is a guess.
     bare = [
         item
         for item in others
@@ -220,6 +222,7 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
         asked = stems_of(f"{_RELATIVES} {question}")
     told = [part for part in _parts(reference, asked) if part.values]
     held = [stem for part in told for stem in part.holders]
+    # A holder that is named twice in the reference tells nothing about whose a value is.
     once = {stem for stem in held if held.count(stem) == 1}
     if sum(bool(part.holders & once) for part in told) < 2:
         return None
