@@ -300,10 +300,11 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
         stop = as_sentence(row.answer)[len(row.answer) :]
         texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
         texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
-    # The opening ends before the first part, or else before the asked one, where enough words are left.
-    ends = (start for start, _ in (fact.parts[0], fact.asked))
-    end = next((end for end in ends if count_words(row.answer[:end]) >= LEAST_WORDS), None)
-    if end is not None:
+    # The opening ends before the first part, or before the asked one where it would have too few words.
+    end = fact.parts[0][0]
+    if count_words(row.answer[:end]) < LEAST_WORDS:
+        end = fact.asked[0]
+    if count_words(row.answer[:end]) >= LEAST_WORDS:
         texts["opening"] = row.answer[:end].rstrip()
         texts["rest"] = marked(fact, end)
     subject = find_subject(row, fact)
