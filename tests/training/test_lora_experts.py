@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,7 +54,10 @@ def test_merged_and_unmerged_results_are_the_same_model(folder, data_files, tmp_
 
 @pytest.mark.night
 def test_an_exported_result_is_the_same_model(folder, data_files, tmp_path):
-    unlearn(folder, data_files, tmp_path / "adapter", method="grad_diff", learning_rate=3e-3, save_adapter=True)
+    longer = shutil.copytree(folder, tmp_path / folder.name)  # some questions of the export have 128 tokens and more
+    config = json.loads((longer / "config.json").read_text())
+    (longer / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+    unlearn(longer, data_files, tmp_path / "adapter", method="grad_diff", learning_rate=3e-3, save_adapter=True)
     shipped = export(tmp_path / "adapter", "safetensors", output=tmp_path / "out").model
     ours = logps(load_model(str(tmp_path / "adapter"), merge=False), folder)
     torch.testing.assert_close(logps(AutoModelForCausalLM.from_pretrained(shipped), folder), ours, atol=1e-4, rtol=1e-4)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from atwu._manifest import write_manifest
 from atwu.training.run_folder import RECORD_SCHEMA, RunFolder
 
 
@@ -87,6 +88,7 @@ def test_an_unfinished_run_is_resumed_or_rejected_by_its_key(tmp_path):
     first._lock.release(force=True)
     (first.work / "checkpoint-7").mkdir()
     (first.work / "checkpoint-7/run_key.json").write_text('{"config": {"beta": 1}}')
+    write_manifest(first.work / "checkpoint-7")
     again = RunFolder(tmp_path / "run")
     again.begin({"config": {"beta": 1}})
     assert (first.work / "checkpoint-7").exists()
