@@ -350,15 +350,11 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
             joined, end = joined + said.words[end].text, end + 1
         # The same division was compared word by word already.
         divided = end - place != len(wanted)
-        if joined == sought and divided and not _cuts_a_number(said, place, end):
+        # A number that begins or ends inside a value is another number.
+        values = ((begin, stop) for begin, (_, stop, _) in said.values.items())
+        cut = any(begin < place < stop or begin < end < stop for begin, stop in values)
+        if joined == sought and divided and not (cut and said.words[end - 1].text.isdigit()):
             yield first.start, said.words[end - 1].end
-
-
-def _cuts_a_number(said: _Said, start: int, end: int) -> bool:
-    return any(
-        (begin < start < stop or begin < end < stop) and said.words[end - 1].text.isdigit()
-        for begin, (_, stop, _) in said.values.items()
-    )
 
 
 # Values

@@ -176,7 +176,10 @@ def match_number_format(text: str, reference: str) -> str:
         value, unit = match[1], match[2].lower()
         for number, other in amounts:
             short = len(unit) <= 3 and unit not in _NO_UNITS and len(other) > 4 and other.startswith(unit)
-            if (short and number == value) or _equal(value, unit.removesuffix("s"), number, other.removesuffix("s")):
+            one, same = unit.removesuffix("s"), other.removesuffix("s")
+            sizes = next((sizes for sizes in _SIZES if one in sizes and same in sizes and one != same), None)
+            equal = sizes is not None and float(value) * sizes[one] == float(number) * sizes[same]
+            if equal or (short and number == value):
                 return f"{number} {other}"
         return match[0]
 
@@ -185,11 +188,6 @@ def match_number_format(text: str, reference: str) -> str:
     if changed == told:
         return text
     return changed
-
-
-def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
-    sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
-    return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]
 
 
 ARTICLES = frozenset(split_entries("a an the"))
