@@ -200,6 +200,7 @@ class VllmGenerator:
                 inputs = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
                 outputs = engine.generate(inputs, settings, use_tqdm=False, lora_request=self._adapter)
                 generated = [output.outputs[0].token_ids for output in outputs]
+                # vLLM returns the end token, too.
                 texts = [list(itertools.takewhile(lambda token: token not in self._ends, ids)) for ids in generated]
                 on_done(
                     [

@@ -107,6 +107,7 @@ class Estimate:
 
     def percentiles(self) -> tuple[float, float] | None:
         """Return the percentiles of the draws, as `interval` but not widened."""
+        # With a value in few draws only, their percentiles would be those of a selection.
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None

@@ -68,6 +68,7 @@ def says(text: str, phrase: str) -> bool:
 
 def pattern_of(phrase: str) -> str:
     """Return a regular expression for a phrase as whole words; scripts without spaces have no word boundaries."""
+    # White space may differ between a phrase and its mention.
     body = r"\s+".join(re.escape(word) for word in phrase.split())
     first, last = phrase.strip()[:1], phrase.strip()[-1:]
     if first.isascii() and first.isalnum():
@@ -145,6 +146,7 @@ class InContextExamples:
 def _draw_all(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
     """Yield all rows in random order; drawing few of many rows is cheap."""
     moved: dict[int, int] = {}
+    # Fisher and Yates, with the moved rows alone in memory.
     for place in range(len(rows)):
         pick = rng.randrange(place, len(rows))
         yield rows[moved.get(pick, pick)]

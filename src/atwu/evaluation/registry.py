@@ -77,6 +77,7 @@ def _add(metric: type[Metric]) -> None:
         raise ValueError("a metric cannot be called 'all', which stands for every metric; choose another name.")
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
+    # All are checked before the metric is added, so that an error adds nothing.
     every = (*_METRICS.values(), metric)
     settings = [setting.name for known in every for setting in known.settings]
     settings += [setting.name for setting in SHARED_SETTINGS]

@@ -128,6 +128,7 @@ class WeightTrace(TrainerCallback):
                 word_scores(example.answer, row.offsets, values)
                 for example, row, values in zip(examples[: self._shown], tokens, scores, strict=False)
             ]
+            # Three digits, since the scores are only displayed.
             record["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]

@@ -135,6 +135,7 @@ def _form_asking(form: FormRow) -> Asking:
 
 def _continuation(index: int, row: Example) -> Asking | None:
     """Return the first half of a text to continue, with the parts of its fact that lie behind; None if there are none."""
+    # At a space, so that no word is cut.
     middle = row.answer.rfind(" ", 0, len(row.answer) // 2 + 1)
     if middle <= 0:
         return None
@@ -234,6 +235,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     if not 1 <= count < len(forget):
         raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
     shown = spread_rows(forget, count, seed)
+    # A row of its own subject may still be measured, unless one tells the key token of the other.
     held_out = [
         index
         for index, row in enumerate(forget)
@@ -293,6 +295,7 @@ def chained_askings(rows: Sequence[Example], chained: Sequence[Example]) -> list
     places: dict[str, int] = {}
     for place, row in enumerate(rows):
         part = asked_part(row)
+        # The first row of an answer stands for all that share it.
         if part is not None:
             places.setdefault(row.answer[part[0] : part[1]].casefold(), place)
     askings = []

@@ -298,6 +298,7 @@ def stating_part(asking: Asking, answer: str) -> str:
         for part in asking.parts
         for span in find_statements(answer, part, aliases=asking.aliases, question=asking.question)
     ]
+    # A choice or a wording is stated by no single part.
     if not spans:
         return ""
     start, end = min(spans)

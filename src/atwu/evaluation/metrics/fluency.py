@@ -85,6 +85,7 @@ class Fluency(Metric):
         own: Sequence[str] = ()
         if original is not None and split in original.rows:
             own = original.rows[split].texts.get("answer", ())
+        # A result of other rows, or one without answers, is no measure of this set.
         if len(own) != len(rows):
             own = [row.answer for row in rows]
         return reader.read(rows, own)

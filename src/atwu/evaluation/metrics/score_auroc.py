@@ -164,6 +164,7 @@ def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
     """
     from atwu.evaluation.weighting_scores import available, token_scores
 
+    # Labels would be compared with themselves.
     names = [name for name in available(context.inputs) if name != "labels"]
     return {name: score_auroc(scores, context.tokens) for name, scores in token_scores(context, names).items()}
 

@@ -85,6 +85,7 @@ def model_utility(values: Sequence[_T]) -> _T:
     world facts. Range [0, 1], higher is better; 0 if any value is 0. Works elementwise on arrays such as bootstrap
     draws.
     """
+    # Means first and draws behind them, so that one call computes the value or all draws of it.
     stacked = np.asarray(values, dtype=np.float64)
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility needs at least one value, all >= 0, got {values}.")

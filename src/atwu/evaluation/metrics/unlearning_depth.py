@@ -34,6 +34,7 @@ def layer_erasure(drops: FloatArray, retain_drops: FloatArray) -> FloatArray:
     Returns:
         The same shape; NaN for layers that do not encode the knowledge (`retain_drops` at most `THRESHOLD`).
     """
+    # Below it, the ratio would divide noise by noise.
     encoding = retain_drops > THRESHOLD
     return np.divide(drops, retain_drops, where=encoding, out=np.full_like(drops, np.nan)).clip(0.0, 1.0)
 
