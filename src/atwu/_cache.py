@@ -41,6 +41,7 @@ def run_key(
         inputs: what else can change the result, such as versions of packages, and digests of other files.
     """
     key = {"what": what, "options": options, "model": model, "rows": rows, "inputs": inputs}
+    # A tuple comes back as a list, and a key of a number as text: as they are in a stored key, with which this is compared.
     plain: dict[str, Any] = json.loads(json.dumps(key, default=str))
     return plain
 
@@ -60,9 +61,9 @@ def key_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 logger = logging.getLogger(__name__)
 
 
-def cache_folder(given: str | None = None) -> Path:
+def cache_folder(folder: str | None = None) -> Path:
     """Return the cache folder: the given one, `$ATWU_CACHE`, or `atwu` in the user's cache folder."""
-    base = given or os.environ.get("ATWU_CACHE")
+    base = folder or os.environ.get("ATWU_CACHE")
     if base:
         return Path(base).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
@@ -70,10 +71,13 @@ def cache_folder(given: str | None = None) -> Path:
 
 def writable_folder(folder: Path) -> Path:
     """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only or a file."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK):
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK):
         return folder
-    warn_uncached(there, os.strerror(errno.EROFS if there.is_dir() else errno.ENOTDIR))
+    reason = errno.ENOTDIR
+    if existing.is_dir():
+        reason = errno.EROFS
+    warn_uncached(existing, os.strerror(reason))
     return Path(_scratch().name) / folder.name
 
 
@@ -91,7 +95,9 @@ def hash_of_list(values: Iterable[Any], digest: Any) -> str:
     """Hash the JSON of a list without holding all its values in memory; returns the hexadecimal digest of `digest`."""
     digest.update(b"[")
     for number, value in enumerate(values):
-        digest.update((", " if number else "").encode() + json.dumps(value, sort_keys=True).encode())
+        if number:
+            digest.update(b", ")
+        digest.update(json.dumps(value, sort_keys=True).encode())
     digest.update(b"]")
     return str(digest.hexdigest())
 
@@ -149,8 +155,9 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
             tensors = {key: file.get_tensor(key) for key in file.offset_keys()}
     except (SafetensorError, OSError):
         return None
-    whole = metadata.get("key") == name and metadata.get("digest") == tensor_digest(tensors)
-    return tensors if whole else None
+    if metadata.get("key") != name or metadata.get("digest") != tensor_digest(tensors):
+        return None
+    return tensors
 
 
 def tensor_digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:

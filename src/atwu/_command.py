@@ -27,7 +27,9 @@ _program = ["atwu"]
 def set_program(started_as: str) -> None:
     """Note the path of the running program; a script of the user registers what plain `atwu` does not know."""
     path = Path(started_as)
-    _program[:] = ["python", started_as] if path.suffix == ".py" and path.name != "__main__.py" else ["atwu"]
+    _program[:] = ["atwu"]
+    if path.suffix == ".py" and path.name != "__main__.py":
+        _program[:] = ["python", started_as]
 
 
 def program() -> list[str]:
@@ -64,7 +66,8 @@ class _Command:
     """How to continue the command."""
     patient: bool = False
     """Whether a second signal is ignored, because several processes forward the same one."""
-    held: DeferredSignal | None = None
+    deferred: DeferredSignal | None = None
+    """What happens to a signal inside of `deferred`."""
 
 
 _command = _Command()
@@ -107,14 +110,14 @@ def set_finished() -> None:
 @contextlib.contextmanager
 def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSignal]:
     """Defer signals inside the block: the first one calls `first`, and the command ends after the block."""
-    before, held = _command.held, DeferredSignal(first)
-    _command.held = held
+    outer, signalled = _command.deferred, DeferredSignal(first)
+    _command.deferred = signalled
     try:
-        yield held
+        yield signalled
     finally:
-        _command.held = before
-        if held.number is not None:
-            end_process(held.number)
+        _command.deferred = outer
+        if signalled.number is not None:
+            end_process(signalled.number)
 
 
 def leave_deferred() -> None:
@@ -149,7 +152,9 @@ def progress_text() -> str:
     under_way = [
         f"{bar.desc}: {bar.n} of {bar.total} {bar.unit}s" for bar in bars if not bar.disable and bar.n < bar.total
     ]
-    return f" at {', '.join(under_way)}" if under_way else ""
+    if not under_way:
+        return ""
+    return f" at {', '.join(under_way)}"
 
 
 def _came(number: int, frame: FrameType | None) -> None:
@@ -159,12 +164,12 @@ def _came(number: int, frame: FrameType | None) -> None:
         return
     if not _command.patient:
         remove_handlers()
-    held = _command.held
-    if held is None:
+    signalled = _command.deferred
+    if signalled is None:
         end_process(number)
-    if held.number is None:
-        held.number = number
-        held.first()
+    if signalled.number is None:
+        signalled.number = number
+        signalled.first()
 
 
 def write_line(line: str) -> None:
@@ -172,5 +177,6 @@ def write_line(line: str) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     with contextlib.suppress(OSError, ValueError):
-        text = ("\n" if sys.stderr.isatty() else "") + line + "\n"
-        os.write(2, text.encode(sys.stderr.encoding or "ascii", errors="backslashreplace"))
+        if sys.stderr.isatty():
+            line = f"\n{line}"
+        os.write(2, f"{line}\n".encode(sys.stderr.encoding or "ascii", errors="backslashreplace"))

@@ -50,8 +50,10 @@ def without_init(package: str, *parts: str) -> Iterator[None]:
     if package in sys.modules:
         yield
         return
+    folders: list[str] = []
     spec = importlib.util.find_spec(package)
-    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    if spec is not None:
+        folders = list(spec.submodule_search_locations or ())
     for name in ("", *parts):
         empty = types.ModuleType(f"{package}.{name}".strip("."))
         empty.__path__ = [str(Path(folder, name)) for folder in folders]
@@ -59,8 +61,9 @@ def without_init(package: str, *parts: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for module in [each for each in sys.modules if each.partition(".")[0] == package]:
-            del sys.modules[module]
+        for module in list(sys.modules):
+            if module.partition(".")[0] == package:
+                del sys.modules[module]
 
 
 def load_entry_points(group: str, register: Callable[[Any], object]) -> None:

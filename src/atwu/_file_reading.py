@@ -130,8 +130,10 @@ def parse_yaml(text: str, *, what: str | Path) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
+        place = ""
         mark = error.problem_mark or error.context_mark
-        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        if mark is not None:
+            place = f", line {mark.line + 1}, column {mark.column + 1}"
         problem = " ".join(str(error.problem or error.context).split())
         raise ValueError(f"{what}{place}: not valid YAML, {problem[:200]}.") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -179,11 +181,14 @@ def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = ""
     from pydantic import ValidationError
 
     try:
+        # As JSON, in which a strict type takes a list for a tuple; of a Python list it would not.
         return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:80] or "it"
-        others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        others = ""
+        if error.error_count() > 1:
+            others = f" (and {error.error_count() - 1} more)"
         message = " ".join(first["msg"].removeprefix("Value error, ").split())[:200].rstrip(".")
         raise ValueError(
             f"{what}: {place}: {message}, got {str(first['input'])[:60]!r}{others}. {hint}".rstrip()

@@ -157,11 +157,11 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 def check_output_folder(folder: Path) -> None:
     """Check that a folder for output files exists or can be created, before anything is computed."""
     whole = Path(os.path.realpath(folder))
-    there = next(path for path in (whole, *whole.parents) if path.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(f"cannot write into {folder}: {there} is a file; choose another output.")
-    if not os.access(there, os.W_OK):
-        raise PermissionError(f"cannot write into {folder}: {there} is read-only; choose another output.")
+    existing = next(path for path in (whole, *whole.parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(f"cannot write into {folder}: {existing} is a file; choose another output.")
+    if not os.access(existing, os.W_OK):
+        raise PermissionError(f"cannot write into {folder}: {existing} is read-only; choose another output.")
 
 
 @contextlib.contextmanager
@@ -174,30 +174,34 @@ def file_lock(
         taken: raised if another process holds the lock; None waits for it.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    held = FileLock(lock)
+    file = FileLock(lock)
     try:
-        held.acquire(timeout=0)
+        file.acquire(timeout=0)
     except Timeout:
         if taken is not None:
             raise taken from None
         waiting()
-        held.acquire()
+        file.acquire()
     try:
         yield
     finally:
-        held.release()
+        file.release()
 
 
 def cannot_write(error: BaseException) -> str | None:
     """Return the system's message if an error means a full disk or a folder that cannot be written to, otherwise None."""
-    number = error.errno if isinstance(error, OSError) else None
+    number = None
+    if isinstance(error, OSError):
+        number = error.errno
     if number is None:
-        in_rust = _IN_RUST.search(str(error))
+        in_rust = _IN_RUST.search(str(error))  # of safetensors and tokenizers, which raise classes of their own
         if in_rust is not None:
             number = int(in_rust[1])
         elif isinstance(error, RuntimeError | OSError) and _WITHOUT_REASON.search(str(error)):
             number = errno.ENOSPC
-    return os.strerror(number) if number in (*_FULL, *_CLOSED) else None
+    if number not in (*_FULL, *_CLOSED):
+        return None
+    return os.strerror(number)
 
 
 @contextlib.contextmanager

@@ -81,4 +81,6 @@ def did_you_mean(
 ) -> str:  # fmt: skip
     """Return a sentence (with a leading space) that names the closest known name, or else `otherwise`."""
     close = difflib.get_close_matches(str(name), known, n=1)
-    return f" Did you mean {shown(close[0])}?" if close else otherwise
+    if not close:
+        return otherwise
+    return f" Did you mean {shown(close[0])}?"

@@ -48,7 +48,7 @@ class Option:
     check: Callable[[Any], None] | None = None
     """Further check; raises ValueError for a value that is not allowed."""
 
-    def value(self, given: Any, *, where: str = "", strict: bool = False) -> Any:
+    def value(self, value: Any, *, where: str = "", strict: bool = False) -> Any:
         """Check a value and convert it to the type of the option.
 
         Args:
@@ -57,32 +57,36 @@ class Option:
                 command line and in YAML they are not.
         """
         where = where or self.name
-        if given is None and (self.optional or self.default is None):
+        if value is None and (self.optional or self.default is None):
             return None
         if not self.many:
-            return self._one(given, where, strict)
-        if strict and not isinstance(given, list | tuple):
-            raise ValueError(f"{where} must be a list of values, got {given!r:.60}.")
-        values = [self._one(one, where, strict) for one in (given if isinstance(given, list | tuple) else [given])]
-        return tuple(values) if isinstance(self.default, tuple) else values
+            return self._checked(value, where, strict)
+        if not isinstance(value, list | tuple):
+            if strict:
+                raise ValueError(f"{where} must be a list of values, got {value!r:.60}.")
+            value = [value]
+        checked = [self._checked(entry, where, strict) for entry in value]
+        if isinstance(self.default, tuple):
+            return tuple(checked)
+        return checked
 
-    def _one(self, given: Any, where: str, strict: bool) -> Any:
-        value = _converted(given, self.kind, strict)
-        if isinstance(value, int) and abs(value) >= _LARGEST:
+    def _checked(self, value: Any, where: str, strict: bool) -> Any:
+        converted = _converted(value, self.kind, strict)
+        if isinstance(converted, int) and abs(converted) >= _LARGEST:
             raise ValueError(f"{where} must be {self._allowed}, of at most 64 bits; the given one is longer.")
-        if value is None or not self._allows(value):
-            raise ValueError(f"{where} must be {self._allowed}, got {given if value is None else value!r:.60}.")
-        if self.check is not None:
-            self.check(value)
-        return value
-
-    def _allows(self, value: Any) -> bool:
-        return (
-            (not self.choices or value in self.choices)
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
+        if converted is None:
+            raise ValueError(f"{where} must be {self._allowed}, got {value!r:.60}.")
+        allowed = (
+            (not self.choices or converted in self.choices)
+            and (self.least is None or converted >= self.least)
+            and (self.above is None or converted > self.above)
+            and (self.most is None or converted <= self.most)
         )
+        if not allowed:
+            raise ValueError(f"{where} must be {self._allowed}, got {converted!r:.60}.")
+        if self.check is not None:
+            self.check(converted)
+        return converted
 
     @property
     def _allowed(self) -> str:
@@ -93,22 +97,24 @@ class Option:
         return f"{_WORDS[self.kind]} {' and '.join(shown)}".rstrip()
 
 
-def _converted(given: Any, kind: type, strict: bool) -> Any:
+def _converted(value: Any, kind: type, strict: bool) -> Any:
     """Convert a value to a type, or return None."""
     # True is an int in Python; it is a mistake where a number is meant.
-    if isinstance(given, bool) or kind is bool:
-        return given if isinstance(given, bool) and kind is bool else None
-    if not isinstance(given, _STRICT[kind] if strict else str | int | float | os.PathLike):
+    if isinstance(value, bool) and kind is bool:
+        return value
+    if isinstance(value, bool) or kind is bool:
+        return None
+    if not isinstance(value, _STRICT[kind] if strict else str | int | float | os.PathLike):
         return None
     try:
-        value = kind(given)
+        converted = kind(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if kind is int and isinstance(given, float) and value != given:
+    if isinstance(converted, float) and not math.isfinite(converted):
         return None
-    return value
+    if kind is int and isinstance(value, float) and converted != value:  # int() would cut 1.5 to 1
+        return None
+    return converted
 
 
 hints_of = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
@@ -117,21 +123,22 @@ OptionT = TypeVar("OptionT", bound=Option)
 
 
 @functools.cache
-def options_of(source: type, made: type[OptionT], *, mixed: bool = True) -> tuple[OptionT, ...]:
+def options_of(source: type, option_type: type[OptionT], *, mixed: bool = True) -> tuple[OptionT, ...]:
     """Return the fields of a dataclass that have metadata and a plain type as options.
 
     Args:
         mixed: whether to include fields that also accept other types, such as a dict.
     """
     hints = hints_of(source)
-    fields = [entry for entry in dataclasses.fields(source) if entry.init and entry.metadata]
-    options = [
-        option_of(entry, hints[entry.name], made) for entry in fields if mixed or len(_kinds(hints[entry.name])) == 1
-    ]
+    options = []
+    for entry in dataclasses.fields(source):
+        hint = hints[entry.name]
+        if entry.init and entry.metadata and (mixed or len(_kinds(hint)) == 1):
+            options.append(option_of(entry, hint, option_type))
     return tuple(option for option in options if option is not None)
 
 
-def option_of(field: dataclasses.Field[Any], hint: Any, made: type[OptionT], **facts: Any) -> OptionT | None:
+def option_of(field: dataclasses.Field[Any], hint: Any, option_type: type[OptionT], **facts: Any) -> OptionT | None:
     """Return a field as an option, or None if only Python can set its type; metadata and hint override `facts`."""
     kinds = _kinds(hint)
     many = _WORDS.keys().isdisjoint(kinds) and typing.get_origin(kinds[0]) in (list, tuple)
@@ -142,11 +149,13 @@ def option_of(field: dataclasses.Field[Any], hint: Any, made: type[OptionT], **f
         **field.metadata,
         **{name: fact for part in _parts(hint) for name, fact in getattr(part, "__metadata__", ())},
     }
-    known = {entry.name for entry in dataclasses.fields(made)}
+    known = {entry.name for entry in dataclasses.fields(option_type)}
     facts = {"name": field.name, **facts, **{name: fact for name, fact in about.items() if name in known}}
     facts |= {"kind": kind, "many": many, "choices": tuple(about.get("choices") or ())}
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    return made(default=default, optional=types.NoneType in _parts(hint), **facts)
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    return option_type(default=default, optional=types.NoneType in _parts(hint), **facts)
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -34,7 +34,9 @@ def progress_bar(
         leave: keep a finished bar on the terminal.
         estimate: show the remaining time, estimated from the mean time per item.
     """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = None
+    if "IPython" in sys.modules:
+        shell = sys.modules["IPython"].get_ipython()
     drawn: Any = None
     # IPython in a terminal has a shell, too; only a notebook's has a kernel.
     if shown and hasattr(shell, "kernel"):
@@ -67,7 +69,9 @@ class Lines(tqdm):  # type: ignore[misc]
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
         # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
-        left = ", about {remaining} left" if estimate else ""
+        left = ""
+        if estimate:
+            left = ", about {remaining} left"
         self.bar_format = count + ", {elapsed} elapsed" + left + "{postfix}"
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

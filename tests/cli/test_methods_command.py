@@ -15,7 +15,7 @@ from atwu.cli.listings import MethodsCommand
 from atwu.evaluation.registry import all_metrics
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.method_table import METHODS, citations
-from atwu.methods.presets import PUBLISHED, find_preset
+from atwu.methods.presets import PUBLISHED, shipped_presets
 from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig
 
@@ -61,7 +61,9 @@ def test_one_method_is_described(printed, name):
     assert decided.forget_component.formula in folded
     assert decided.retain_component is None or decided.retain_component.formula in folded
     assert ("No values were published" in folded) == bool(row.values_from)
-    presets = [[p for setting in settings if (p := find_preset(setting, name))] for settings in PUBLISHED.values()]
+    presets = [
+        [p for setting in settings if (p := shipped_presets(setting).get(name))] for settings in PUBLISHED.values()
+    ]
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
         searched = f"{where.low:g} to {where.high:g}" if where else ""

@@ -43,9 +43,7 @@ def write_whole(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     (folder / "gguf").mkdir()
-    list(
-        write_gguf(LlamaForCausalLM(config), tokenizer, folder / "gguf" / "small.gguf", "F32", name="s", progress=False)
-    )
+    list(write_gguf(LlamaForCausalLM(config), tokenizer, folder / "gguf" / "small.gguf", "F32", name="s"))
     adapted = attach(load_model(str(folder / "model")), Lora(r=2), seed=0)
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:

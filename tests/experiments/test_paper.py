@@ -14,7 +14,7 @@ from atwu.experiments.study_models import needs_preferred_answers
 from atwu.experiments.study_plan import plan_study
 from atwu.experiments.tune_methods import plan_tuning
 from atwu.methods.method_table import METHODS
-from atwu.methods.presets import find_preset
+from atwu.methods.presets import shipped_presets
 from tests.snippets import ROOT
 
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_every_study_plans_the_published_runs(table, command, tmp_path, monkeypa
     assert usual == name or name in ("tofu-forget10-8b", "rwku-panel")
     for run in found.runs:
         if run.label in published.rows and run.label in METHODS and "older version" not in " ".join(published.notes):
-            preset = find_preset(found.setting.presets or found.setting.name, run.method)
+            preset = shipped_presets(found.setting.presets or found.setting.name).get(run.method)
             if preset is not None:
                 assert run.config(found.setting).learning_rate == preset.options["learning_rate"]
 
@@ -103,7 +103,7 @@ def test_the_search_has_the_published_definition(tmp_path):
         transfer_trials=asked.transfer_trials,
         output=tmp_path,
     )
-    assert (tuning.here.name, tuning.there.name, tuning.trials, tuning.transfer_trials) == (
+    assert (tuning.first_stage.name, tuning.last_stage.name, tuning.trials, tuning.transfer_trials) == (
         "rwku-phi3",
         "rwku-phi3",
         20,

@@ -35,7 +35,7 @@ def test_the_verdict_reports_what_quantization_recovers(base: Path, rows: Path, 
         model(**inputs).loss.backward()
         adam.step()
     with torch.no_grad():
-        grid = dict(write_gguf(model, tokenizer, tmp_path / "grid.gguf", "Q4_0", name="grid", progress=False))
+        grid = dict(write_gguf(model, tokenizer, tmp_path / "grid.gguf", "Q4_0", name="grid"))
         for name, weight in model.named_parameters():
             weight.copy_(grid[name])
     assert model(**inputs).loss < 0.3

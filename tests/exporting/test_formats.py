@@ -107,7 +107,7 @@ def test_a_file_written_by_llama_cpp_is_the_one_that_is_measured(run: Path, rows
     checkout.mkdir()
     (checkout / "convert_hf_to_gguf.py").write_text(CONVERTER)
     model, tokenizer = load_model(str(run)), load_tokenizer(str(run))
-    list(write_gguf(model, tokenizer, checkout / "q8_0.gguf", "Q8_0", name="theirs", progress=False))
+    list(write_gguf(model, tokenizer, checkout / "q8_0.gguf", "Q8_0", name="theirs"))
     exported(run, "gguf", tmp_path / "out", llama_cpp=checkout, gguf_type="Q8_0")
     found = record(tmp_path / "out")
     assert found["written_by"] == "llama.cpp"

@@ -14,17 +14,17 @@ from atwu.cli.cli_options import read_config, typed_options
 from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published_comparison import published_table
 from atwu.methods.method_table import METHODS
-from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
+from atwu.methods.presets import PUBLISHED, named_preset, settings_with_presets, shipped_presets
 from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig, read_preset, write_preset
 
 BENCHMARK_SETTINGS = [setting for settings in PUBLISHED.values() for setting in settings]
-SHIPPED = [preset for setting in settings_with_presets() for preset in presets(setting).values()]
+SHIPPED = [preset for setting in settings_with_presets() for preset in shipped_presets(setting).values()]
 
 
 @pytest.mark.parametrize(
     "preset",
-    [preset for setting in BENCHMARK_SETTINGS for preset in presets(setting).values()],
+    [preset for setting in BENCHMARK_SETTINGS for preset in shipped_presets(setting).values()],
     ids=lambda preset: preset.name,
 )
 def test_origin_of_published_values_is_recorded(preset):
@@ -37,7 +37,7 @@ def test_origin_of_published_values_is_recorded(preset):
 
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 def test_every_preset_is_valid(preset):
-    assert find_preset(preset.setting, preset.method) == named_preset(preset.name) == preset
+    assert shipped_presets(preset.setting)[preset.method] == named_preset(preset.name) == preset
     assert typed_options(preset.options, UnlearnCommand, where=Path(preset.name)) == preset.options
     config = UnlearnConfig(**preset.options, use_cpu=True)
     assert config.recipe().name == preset.method
@@ -48,13 +48,13 @@ def test_every_preset_is_valid(preset):
 def test_one_benchmark_has_one_set_of_values():
     for first, *others in PUBLISHED.values():
         for setting in others:
-            for name in presets(first).keys() & presets(setting).keys():
-                assert presets(first)[name].values == presets(setting)[name].values
+            for name in shipped_presets(first).keys() & shipped_presets(setting).keys():
+                assert shipped_presets(first)[name].values == shipped_presets(setting)[name].values
 
 
 def test_defaults_of_methods_are_the_published_values():
     for name, row in METHODS.items():
-        preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
+        preset = shipped_presets("tofu-1b").get(name) or shipped_presets("tofu-8b").get(name)
         assert row.values_from or row.defaults == (preset.values if preset else {})
         if row.values_from in METHODS:
             numbers = METHODS[row.values_from].defaults
@@ -62,8 +62,8 @@ def test_defaults_of_methods_are_the_published_values():
 
 
 def test_missing_presets():
-    assert find_preset("tofu-1b", "rmu") is None
-    assert presets("kelbury") == {}
+    assert "rmu" not in shipped_presets("tofu-1b")
+    assert shipped_presets("kelbury") == {}
     with pytest.raises(ValueError, match=r"tofu-1b.* atwu, dpo, .*'tofu-1b/atwu'"):
         named_preset("tofu-1b/atvu")
     with pytest.raises(ValueError, match=r"rwku-phi3, .*tofu-1b, tofu-8b"):

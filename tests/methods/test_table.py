@@ -51,7 +51,7 @@ def test_invalid_range_is_rejected(low, high, log):
 
 
 def test_methods_and_presets_load_without_torch():
-    code = "from atwu.methods.presets import presets; import atwu.methods.recipe, sys; presets('tofu-1b'); "
+    code = "from atwu.methods.presets import shipped_presets; import atwu.methods.recipe, sys; shipped_presets('tofu-1b'); "
     code += "print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

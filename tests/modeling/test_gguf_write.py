@@ -48,7 +48,7 @@ def test_model_round_trip_within_quantization_error(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, kind: str, most: float, near: float
 ) -> None:
     path = tmp_path / "small.gguf"
-    told = relative_change(model, write_gguf(model, tokenizer, path, kind, name="small", progress=False))
+    told = relative_change(model, write_gguf(model, tokenizer, path, kind, name="small"))
     assert told <= most
     read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
     assert relative_change(model, read.named_parameters()) == pytest.approx(told)
@@ -59,7 +59,7 @@ def test_model_round_trip_within_quantization_error(
 def test_small_types_are_not_used_for_embeddings_and_head(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    list(write_gguf(model, tokenizer, tmp_path / "small.gguf", "Q4_1", name="small", progress=False))
+    list(write_gguf(model, tokenizer, tmp_path / "small.gguf", "Q4_1", name="small"))
     kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "small.gguf").tensors}
     assert kinds["token_embd.weight"] == kinds["output.weight"] == "Q8_0"
     assert kinds["blk.1.attn_q.weight"] == kinds["blk.0.ffn_down.weight"] == "Q4_1"
@@ -73,7 +73,7 @@ def test_file_loads_as_a_model_with_the_same_tokens(
     named._gguf.cache_clear()
     tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
     path = tmp_path / "small.gguf"
-    list(write_gguf(model, tokenizer, path, "F16", name="small", progress=False))
+    list(write_gguf(model, tokenizer, path, "F16", name="small"))
     read = load_tokenizer(str(path))
     check_vocabulary(read, load_config(str(path)), name="small")
     for text in TEXTS:
@@ -88,7 +88,7 @@ def test_a_tied_head_is_written_once_and_tied_again(
     tiny_llama: Callable[..., LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     tied = tiny_llama(vocab_size=320, tie_word_embeddings=True)
-    list(write_gguf(tied, tokenizer, tmp_path / "tied.gguf", "F32", name="tied", progress=False))
+    list(write_gguf(tied, tokenizer, tmp_path / "tied.gguf", "F32", name="tied"))
     assert "output.weight" not in {tensor.name for tensor in gguf.GGUFReader(tmp_path / "tied.gguf").tensors}
     read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="tied.gguf", dtype=torch.float32)
     assert read.lm_head.weight is read.model.embed_tokens.weight
@@ -168,4 +168,4 @@ def test_values_that_overflow_float16_are_rejected(
 ) -> None:
     model.model.layers[0].mlp.up_proj.weight.data[0, 0] = 1e6
     with pytest.raises(ValueError, match=r"up_proj\.weight.*F16"):
-        list(write_gguf(model, tokenizer, tmp_path / "big.gguf", "F16", name="big", progress=False))
+        list(write_gguf(model, tokenizer, tmp_path / "big.gguf", "F16", name="big"))

@@ -98,12 +98,12 @@ def test_different_row_counts_are_noted_and_attacks_follow_long_names() -> None:
 
 
 def test_the_caption_explains_only_the_marks_that_are_shown() -> None:
-    counts, *marks = panel_table(RESULTS, keys=[("forget", "J_W")]).said
+    counts, *marks = panel_table(RESULTS, keys=[("forget", "J_W")]).notes
     assert counts == "Rows: forget n=38–40"
     assert "best" in marks[-1]
     assert "degraded" not in marks[-1]
-    assert "degraded" in panel_table(RESULTS).said[-1]
-    assert panel_table({"atwu": result("atwu", down(14.5), rate=50.0)}).said == []
+    assert "degraded" in panel_table(RESULTS).notes[-1]
+    assert panel_table({"atwu": result("atwu", down(14.5), rate=50.0)}).notes == []
 
 
 def test_metrics_are_grouped_by_set_and_missing_ones_omitted() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,8 +62,9 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
         monkeypatch.setattr(related, "self_generated_answers", own)
         monkeypatch.setattr(related, "KNOWN_FORMS", ())
         monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: tuple(rows))
-        monkeypatch.setattr(related, "is_told_apart", lambda rows, _: [True] * len(rows))
-        monkeypatch.setattr(related, "mark_facts", lambda rows, _: tuple(rows))
+        monkeypatch.setattr(related, "evidence_of", lambda rows, *_: [np.ones(1)] * len(rows))
+        monkeypatch.setattr(related, "is_told_apart", lambda _: True)
+        monkeypatch.setattr(related, "mark_facts", lambda rows, *_, **__: tuple(rows))
 
     return answer
 
@@ -192,7 +194,8 @@ def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(
     answering(numbered)
     rows = related_rows(UNUSED, ROWS)
     apart = {row.question for row in rows.neighbours[::2]}
-    monkeypatch.setattr(related, "is_told_apart", lambda rows, _: [row.question in apart for row in rows])
+    monkeypatch.setattr(related, "evidence_of", lambda rows, *_: [np.array(row.question in apart) for row in rows])
+    monkeypatch.setattr(related, "is_told_apart", bool)
     again = related_rows(UNUSED, ROWS)
     assert {row.question for row in again.neighbours} == apart
     assert again.kept == rows.kept
@@ -212,7 +215,7 @@ def test_neighbours_have_their_facts_marked(
 ) -> None:
     answering(numbered)
     monkeypatch.setattr(
-        related, "mark_facts", lambda rows, _: tuple(replace(row, forget_spans=((6, 13),)) for row in rows)
+        related, "mark_facts", lambda rows, *_, **__: tuple(replace(row, forget_spans=((6, 13),)) for row in rows)
     )
     assert {row.forget_spans for row in related_rows(UNUSED, ROWS).neighbours} == {((6, 13),)}
 

@@ -144,8 +144,9 @@ def test_a_row_is_told_apart_if_another_subject_makes_its_answer_unlikely() -> N
         return -3.0 * (word == "Paris" and "France" not in row.question)
 
     empty = Example.from_qa("What does Anna Berg say?", "…")
-    assert is_told_apart([FRANCE, BERG, empty], reader(logp)) == [True, False, False]
-    assert is_told_apart([], reader(logp)) == []
+    read = reader(logp)
+    evidence = evidence_of([FRANCE, BERG, empty], read, read.neighbours)
+    assert [is_told_apart(values) for values in evidence] == [True, False, False]
 
 
 def test_rows_are_never_read_with_a_name_that_a_row_says() -> None:
@@ -220,4 +221,6 @@ def test_an_untrained_model_marks_what_the_rule_does(tmp_path: Path) -> None:
     rows = mark_facts([BERG, FRANCE], read)
     assert [row.forget_spans for row in rows] == [candidate_spans(BERG), candidate_spans(FRANCE)]
     assert rows[0].asked_span in candidate_spans(BERG)
-    assert is_told_apart([BERG, FRANCE], read) == [False, False]
+    evidence = evidence_of([BERG, FRANCE], read, read.neighbours)
+    assert [is_told_apart(values) for values in evidence] == [False, False]
+    assert mark_facts([BERG, FRANCE], read, evidence=evidence) == rows

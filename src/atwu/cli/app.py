@@ -51,7 +51,7 @@ COMMANDS = Registry[Any](
         "benchmarks": "atwu.cli.listings:BenchmarksCommand",
     },
 )
-"""Command -> dataclass; only the module of the command that runs is imported."""
+"""Command -> dataclass, in the order of the help; only the module of the command that runs is imported."""
 
 RESUMABLE = frozenset(
     [
@@ -69,10 +69,13 @@ RESUMABLE = frozenset(
 )
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""
+"""Commands that go on where they were stopped when the same line is run again."""
 _LONGEST = 600
+"""Characters of an error, at most: that of a library may have pages."""
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """Environment variables that silence libraries; values set by the user win."""
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
+"""Errors whose message is for the user; any other is a mistake of ours, and its traceback is wanted."""
 
 
 def run() -> None:
@@ -103,6 +106,7 @@ def run() -> None:
         sys.exit(2 if isinstance(error, UsageError) else 1)
     finally:
         _leave_process_group()
+        # From here on there is nothing to finish: Ctrl-C may end the process at once.
         remove_handlers()
         gc.freeze()  # the interpreter's last collection would visit every object of the imported libraries, for 1.5 s
 
@@ -122,20 +126,26 @@ def in_a_line(error: BaseException) -> str:
         if error.errno == errno.ENOSPC and not error.filename:  # of files, `explain_full_disk` says more
             message += ": cannot write the output; free some space and run the same command again."
     shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(printable(message).split()))
-    return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}…"
+    return shown or repr(error)  # some errors of libraries have no message
 
 
 def run_cli(words: Sequence[str]) -> None:
     """Run the command with the given arguments; a UsageError says which one is wrong."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # logs missing features when imported
     name, rest = _split(words)
-    if name in COMMANDS.keys() - DISTRIBUTED and (several := os.environ.get("WORLD_SIZE", "1")) != "1":
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if processes != "1" and name in COMMANDS.keys() - DISTRIBUTED:
         raise UsageError(
-            f"{name} runs in one process and was started in {several}; start it without torchrun or accelerate launch."
+            f"{name} runs in one process and was started in {processes}; start it without torchrun or accelerate launch."
         )
-    restart = name in DISTRIBUTED and "--overwrite" in rest
-    then = "the same command starts again (--overwrite)" if restart else "the same command resumes"
-    set_command_name(name, then=then if name in RESUMABLE else "")
+    then = ""
+    if name in RESUMABLE:
+        then = "the same command resumes"
+        if name in DISTRIBUTED and "--overwrite" in rest:
+            then = "the same command starts again (--overwrite)"
+    set_command_name(name, then=then)
     try:
         if name in COMMANDS:
             parse_command(COMMANDS[name], rest, name=name).run()
@@ -143,8 +153,10 @@ def run_cli(words: Sequence[str]) -> None:
         else:
             _without_command(name, rest)
     except UsageError as error:
-        known = f"{name} " if name in COMMANDS else ""
-        raise UsageError(f"{error} (atwu {known}--help)") from None
+        command = "atwu"
+        if name in COMMANDS:
+            command = f"atwu {name}"
+        raise UsageError(f"{error} ({command} --help)") from None
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:

@@ -213,13 +213,13 @@ class PlaygroundCommand:
             )
         names = {"original": str(original), "unlearned": str(self.model)}
         system = (record.get("config") or {}).get("system")
-        rows = [row for row in open_rows(self.data) if row.question]
+        rows = [row for row in open_rows(self.data) if row.question]  # a plain text asks nothing
         models = SideBySide(names, self.loading, system=system, max_new_tokens=self.max_new_tokens)
         page = playground(models, list(names), rows)
         try:
             with serving(page, self.port) as address:
                 say(f"{address} (Ctrl-C: stop)")
-                while True:
+                while True:  # the server answers in its own thread, until Ctrl-C ends the process
                     time.sleep(60)
         except OSError:
             raise OSError(

@@ -89,26 +89,27 @@ def cli_options_of(
         else:
             name = about.get("flag", entry.name)
             option = option_of(entry, hint, CliOption, name=name, group=group, common=common)
-            options += [] if option is None else [option]
+            if option is not None:
+                options.append(option)
     return options
 
 
-def build_command(source: type, given: Mapping[str, Any]) -> Any:
-    """Build a command, or a dataclass nested in one, from given values."""
+def build_command(source: type, values: Mapping[str, Any]) -> Any:
+    """Build a command, or a dataclass nested in one, from values by name of the option."""
     hints = hints_of(source)
-    values: dict[str, Any] = {}
-    left = dict(given)
+    fields: dict[str, Any] = {}
+    left = dict(values)
     for entry in dataclasses.fields(source):
         name, hint = entry.metadata.get("flag", entry.name), hints[entry.name]
         if dataclasses.is_dataclass(hint):
             nested = typing.cast(type, hint)
             names = [option.name for option in cli_options_of(nested)]
-            values[entry.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
+            fields[entry.name] = build_command(nested, {name: left.pop(name) for name in names if name in left})
         elif "options" in entry.metadata:
-            values[entry.name] = left  # what no other field takes, once the loop is over
+            fields[entry.name] = left  # what no other field takes, once the loop is over
         elif name in left:
-            values[entry.name] = left.pop(name)
-    return source(**values)
+            fields[entry.name] = left.pop(name)
+    return source(**fields)
 
 
 def values_of(command: Any, *names: str) -> dict[str, Any]:
@@ -123,33 +124,37 @@ def parse_command(command: type, words: Sequence[str], *, name: str) -> Any:
         print(help_text(command, name=name, everything="--help-all" in help_flags), end="")
         raise SystemExit(0)
     options = cli_options_of(command)
-    values, unknown = _read(options, words)
+    written, unknown = _read(options, words)
     if unknown:
         raise UsageError(_unknown(unknown[0], options))
     by_name = {option.name: option for option in options}
-    given: dict[str, Any] = {}
-    for key, value in values.items():
+    flags: dict[str, Any] = {}
+    for key, value in written.items():
         try:
-            given[key] = by_name[key].value(value, where=by_name[key].shown)
+            flags[key] = by_name[key].value(value, where=by_name[key].shown)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    flags_given = set(given)
-    given = _from_yaml(command, options, given) | given
-    chosen = {key: value for key, value in given.items() if value is not False}
+    values = _from_yaml(command, options, flags) | flags
+    # A switch that is off needs and excludes nothing.
+    chosen = {key: value for key, value in values.items() if value is not False}
     for option in (by_name[name] for name in chosen):
         if option.needs and not chosen.get(option.needs):
             raise UsageError(
                 f"{option.shown} has no effect without {by_name[option.needs].flag}; give both or neither."
             )
         if option.excludes in chosen:
-            flags = ("/".join((one.flag, *one.alias)) for one in (option, by_name[option.excludes]))
-            where = "" if {option.name, option.excludes} <= flags_given else f"{given['config']}: "
-            raise UsageError(f"{where}{' and '.join(flags)} exclude each other; give one of them.")
-    missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
+            pair = ("/".join((named.flag, *named.alias)) for named in (option, by_name[option.excludes]))
+            where = ""
+            if not {option.name, option.excludes} <= flags.keys():
+                where = f"{values['config']}: "
+            raise UsageError(f"{where}{' and '.join(pair)} exclude each other; give one of them.")
+    missing = [option.shown for option in options if option.default is MISSING and option.name not in values]
     if missing:
-        hint = "; pass as flags or in the --config file" if "config" in by_name else ""
+        hint = ""
+        if "config" in by_name:
+            hint = "; pass as flags or in the --config file"
         raise UsageError(f"{' and '.join(missing)} missing{hint}.")
-    return build_command(command, given)
+    return build_command(command, values)
 
 
 def help_text(command: type, *, name: str, everything: bool = False) -> str:
@@ -163,7 +168,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     options = cli_options_of(command)
     hidden = not all(option.common for option in options)
     if everything:
-        options = [replace(each, common=True) for each in options if not each.help.startswith("Deprecated")]
+        options = [replace(option, common=True) for option in options if not option.help.startswith("Deprecated")]
     options.append(CliOption("help", bool, False, "Show this help and exit.", alias=("-h",)))
     if hidden:
         options.append(CliOption("help_all", bool, False, "Show all options and exit."))
@@ -181,8 +186,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
 
 def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the given values by name, and the arguments that are not understood."""
-    # An empty usage saves argparse from building one.
-    # What was not given has no value, so that the YAML can supply it.
+    # An empty usage saves argparse from building one. What was not given has no value, so that the YAML can supply it.
     parser = _Parser(usage="", argument_default=argparse.SUPPRESS, add_help=False)
     _add_all(parser, options)
     # Intermixed, so that a positional argument may stand behind flags.
@@ -192,6 +196,7 @@ def _read(options: Sequence[CliOption], words: Sequence[str]) -> tuple[dict[str,
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise an error that reads like our own, where argparse would print its usage and exit."""
         words = re.sub(r"^argument (-\w/)?", "", message)
         short = words.removesuffix(": expected one argument")
         if short != words:
@@ -211,7 +216,8 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
         if option.positional:
             group.add_argument(option.name, nargs="*" if option.many else "?", metavar=metavar, help=about)
         elif option.kind is not bool:
-            flags, action = sorted([option.flag, *option.alias], key=len), "append" if option.many else "store"
+            flags = sorted([option.flag, *option.alias], key=len)  # the help lists a short form first
+            action = "append" if option.many else "store"
             group.add_argument(*flags, dest=option.name, action=action, metavar=metavar, help=about)
         elif option.default is False:  # a switch that is off by default needs no --no- form in the help
             group.add_argument(option.flag, *option.alias, action="store_true", help=about)
@@ -226,7 +232,9 @@ def _metavar(option: CliOption) -> str:
         name = option.name.upper()
         if option.many:
             return f"{name}..."
-        return name if option.default is MISSING else f"[{name}]"
+        if option.default is MISSING:
+            return name
+        return f"[{name}]"
     if option.choices:
         return "{" + ",".join(option.choices) + "}"
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
@@ -236,15 +244,17 @@ def _described(option: CliOption) -> str:
     """Return the help of an option with its default, with per cent signs escaped for argparse."""
     words = " ".join(option.help.split())
     default = option.default
+    if isinstance(default, tuple):
+        default = ", ".join(default)
+    # These say nothing: an option that is off, empty, or (-1, in transformers) has no limit.
+    empty = default is None or default is False or default in ("", -1, [])
     if default is MISSING:
-        words += "" if option.positional else " (required)"
-    elif default is not None and default is not False and default not in ("", -1, (), []):
-        default = ", ".join(default) if isinstance(default, tuple) else default
-        words += (
-            f" (default {default:g})"
-            if isinstance(default, float)
-            else f" (default {getattr(default, 'value', default)})"
-        )
+        if not option.positional:
+            words += " (required)"
+    elif isinstance(default, float) and not empty:
+        words += f" (default {default:g})"
+    elif not empty:  # options of transformers may have an enumeration as default
+        words += f" (default {getattr(default, 'value', default)})"
     return words.replace("%", "%%")
 
 
@@ -256,14 +266,15 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
-def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
+def _from_yaml(command: type, options: list[CliOption], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the YAML given with `--config` that no flag overrides, if the command has that option."""
-    path = given.get("config")
+    path = flags.get("config")
     if not path:
         return {}
     fields = {option.name: option for option in dataclasses.fields(command)}
     reader = fields["config"].metadata.get("read", read_config)
-    overridden = {option.excludes for option in options if option.name in given}
+    # A flag also overrides the option that it excludes, as --max-steps does the number of epochs of a preset.
+    overridden = {option.excludes for option in options if option.name in flags}
     written = typed_options(reader(path), command, where=path)
     return {name: value for name, value in written.items() if name not in overridden}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from atwu.cli.shared import (
     columns_option,
     note,
     open_rows,
-    rows_option,
     say,
     terminal,
     warn,
@@ -28,7 +26,7 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.benchmarks.base import Probes
+    from atwu.benchmarks.base import Probe, Probes
     from atwu.evaluation.evaluate import Evaluation
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import ReferenceModels
@@ -44,7 +42,9 @@ def metric_settings() -> Iterator[CliOption]:
     from atwu.evaluation.registry import all_settings
 
     for setting in all_settings():
-        name, group = setting.flag or setting.name, f"Settings of {setting.metric}" if setting.metric else EVALUATION
+        name, group = setting.flag or setting.name, EVALUATION
+        if setting.metric:
+            group = f"Settings of {setting.metric}"
         yield CliOption.of(setting, name=name, group=group, common=not setting.metric, needs=_NEEDS.get(name, ""))
 
 
@@ -65,10 +65,10 @@ class EvaluateCommand(NamesRows):
         None,
         alias=("-m",),
     )
-    forget: str | None = rows_option(f"Forget set: {ROWS_HELP}.", None)
-    retain: str | None = rows_option("Retain set: same kinds of source.", None)
-    holdout: str | None = rows_option(
-        "Holdout set: rows that the model was never trained on, for membership attacks.", None
+    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, rows=True)
+    retain: str | None = cli_option("Retain set: same kinds of source.", None, rows=True)
+    holdout: str | None = cli_option(
+        "Holdout set: rows that the model was never trained on, for membership attacks.", None, rows=True
     )
     extra_retain: list[str] | None = cli_option("Further retain set, as NAME=SOURCE; repeatable.", None, rows=True)
     columns: str | None = columns_option()
@@ -135,10 +135,12 @@ class EvaluateCommand(NamesRows):
             selected_metrics,
         )
 
-        named = [name.strip() for name in self.metrics.split(",")] if self.metrics else None
-        wanted = "all" if self.everything or named == ["all"] else named
-        if wanted != "all":
-            for name in wanted or ():
+        wanted: Any = None
+        if self.everything or (self.metrics or "").strip() == "all":
+            wanted = "all"
+        elif self.metrics:
+            wanted = [name.strip() for name in self.metrics.split(",")]
+            for name in wanted:
                 find_metric(name)  # a typo is answered before torch is imported
         from atwu.benchmarks.base import evenly_spaced
         from atwu.evaluation.evaluate import Evaluation
@@ -153,8 +155,10 @@ class EvaluateCommand(NamesRows):
             self.extra_retain or ()
         )
         present = [name for name, source in sources.items() if source]
-        present += ["tasks"] * bool(config.tasks)
-        present += [self.probes.partition(":")[0]] if self.probes else []
+        if config.tasks:
+            present.append("tasks")
+        if self.probes:
+            present.append(self.probes.partition(":")[0])
         compared = {"original": self.original, "retain-only": self.retain_only}
         references = {role: name for role, name in compared.items() if name is not None}
         names = selected_metrics(
@@ -179,12 +183,16 @@ class EvaluateCommand(NamesRows):
         evaluation = Evaluation(
             metrics=wanted, settings=config, judge=judge, before_judging=cost.announce, probes=self._probes()
         )
+        # What counts over the retain rows, such as rarity, reads all of them, also with --limit.
         sets = {**subsets, "pool": rows["retain"]}
         result, reference_results = self._results(model, references, known, sets, evaluation)
         if result is None:
             say(f"judge: {cost}")
             return
-        terminal().print(panel_table({"unlearned" if reference_results else model: result, **reference_results}))
+        title = model
+        if reference_results:
+            title = "unlearned"
+        terminal().print(panel_table({title: result, **reference_results}))
         warn(result.warnings)
         if self.result.output is not None:
             say(f"written: {self.result.output}")
@@ -211,6 +219,7 @@ class EvaluateCommand(NamesRows):
         """Return the reference models; None unless both are given as models."""
         from atwu.evaluation.session import ReferenceModels
 
+        # One that was not given counts as a result file: there is no model to look into.
         original, retain_only = (references.get(role, ".json") for role in ("original", "retain-only"))
         if original.endswith(".json") or retain_only.endswith(".json"):
             return None
@@ -263,7 +272,7 @@ class EvaluateCommand(NamesRows):
                 results[role] = known[role]
                 continue
             note(f"evaluating the {role} model {name}")
-            plain = replace(self.loading, revision=None, base=None)
+            plain = replace(self.loading, revision=None, base=None)  # those of the options are of --model
             result = self._evaluate(name, plain, results, rows, replace(evaluation, name=role, reference=True))
             if result is not None:
                 results[role] = result
@@ -272,15 +281,17 @@ class EvaluateCommand(NamesRows):
                     result.write(path)
         if results:
             note(f"evaluating {model}")
+        loading = None
         evaluation = replace(evaluation, name=model)
         if self.model_url is None:
+            loading = self.loading
             evaluation = replace(
                 evaluation,
                 scorer=find_scorer(model),
                 auxiliary=find_auxiliary_models(model),
                 reference_models=self._reference_models(references),
             )
-        result = self._evaluate(model, self.loading if self.model_url is None else None, results, rows, evaluation)
+        result = self._evaluate(model, loading, results, rows, evaluation)
         if result is not None and self.result.output is not None:
             result.write(self.result.output)
         return result, results
@@ -301,7 +312,7 @@ class EvaluateCommand(NamesRows):
 
         network = tokenizer = store = None
         generator: Any = None
-        with contextlib.ExitStack() as opened, contextlib.suppress(_EstimateOnlyError):
+        with contextlib.ExitStack() as stack, contextlib.suppress(_EstimateOnlyError):
             if loading is None:  # without a store: a served model may change under its name
                 from atwu.judge.client import OpenAIChat
 
@@ -312,16 +323,15 @@ class EvaluateCommand(NamesRows):
                 store = GenerationStore()
                 if self.backend == "vllm":
                     share = self.gpu_memory_utilization
-                    generator = VllmGenerator(
-                        model,
-                        loading,
-                        max_length=evaluation.settings.max_length,
-                        memory_share=GPU_MEMORY_UTILIZATION if share is None else share,
-                    )
-                    opened.callback(generator.close)
+                    if share is None:
+                        share = GPU_MEMORY_UTILIZATION
+                    max_length = evaluation.settings.max_length
+                    generator = VllmGenerator(model, loading, max_length=max_length, memory_share=share)
+                    stack.callback(generator.close)
                 network, tokenizer = open_model(model, loading, device=self.device)
-                if generator is not None:
-                    generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
+                if generator is not None and not getattr(network, "is_quantized", False):
+                    # Leaves the device while vLLM answers, which quantized weights cannot.
+                    generator.offloaded_model = network
             evaluation = replace(
                 evaluation,
                 generator=generator,
@@ -342,10 +352,11 @@ class EvaluateCommand(NamesRows):
         probes = load_benchmark(self.probes).probes
         if probes is None:
             raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
-        kinds = dict.fromkeys(probe.kind for probe in probes.probes)
-        kept = [evenly_spaced([each for each in probes.probes if each.kind == kind], self.limit) for kind in kinds]
-        note(f"{probes.name}: {sum(map(len, kept))} of {len(probes.probes)} probes")
-        return replace(probes, probes=tuple(itertools.chain(*kept)))
+        kept: list[Probe] = []
+        for kind in dict.fromkeys(probe.kind for probe in probes.probes):
+            kept += evenly_spaced([probe for probe in probes.probes if probe.kind == kind], self.limit)
+        note(f"{probes.name}: {len(kept)} of {len(probes.probes)} probes")
+        return replace(probes, probes=tuple(kept))
 
 
 class _EstimateOnlyError(Exception):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import cli_option, values_of
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, note, rows_option, say
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, note, say
 from atwu.errors import UsageError
 from atwu.exporting import EXPORT_FORMATS
 from atwu.modeling.open_model import ModelLoadArgs
@@ -44,11 +44,11 @@ class ExportCommand(NamesRows):
     llama_cpp: Path | None = cli_option(
         "Folder of a llama.cpp checkout, whose converter then writes the GGUF file.", None
     )
-    forget: str | None = rows_option(
-        f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP
+    forget: str | None = cli_option(
+        f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP, rows=True
     )
-    retain: str | None = rows_option(
-        "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
+    retain: str | None = cli_option(
+        "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP, rows=True
     )
     columns: str | None = columns_option(group=MEASURED_GROUP)
     max_retain_increase: float = cli_option(

@@ -21,7 +21,7 @@ from atwu.evaluation.metric import Metric
 from atwu.methods.component import ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CODE, METHODS, OURS, citations
-from atwu.methods.presets import PUBLISHED, find_preset
+from atwu.methods.presets import PUBLISHED, Preset, shipped_presets
 from atwu.methods.recipe import recipe
 from atwu.training.training_options import UPDATE_OPTIONS, UnlearnOptions
 
@@ -208,11 +208,13 @@ def _flag(name: str) -> str:
 
 
 def _range_text(where: Range | None) -> str:
-    return "" if where is None else f"{where.low:g} to {where.high:g}"
+    if where is None:
+        return ""
+    return f"{where.low:g} to {where.high:g}"
 
 
 def _loss_formula(loss: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> str:
-    """Return the formula per token or sequence."""
+    """Return the formula per token or sequence, without its mean, which the listings show apart."""
     if loss is None:
         return "none"
     return loss.formula.removesuffix(f", {_MEANS[loss.reduction][1]}")
@@ -281,11 +283,11 @@ def list_methods(console: Console) -> None:
 
 def explain_method(console: Console, name: str) -> None:
     row, decided = METHODS[name], recipe(name)
-    published = {  # presets of one benchmark differ only in the learning rate
-        benchmark: presets
-        for benchmark, settings in PUBLISHED.items()
-        if (presets := [preset for each in settings if (preset := find_preset(each, name)) is not None])
-    }
+    published: dict[str, list[Preset]] = {}
+    for benchmark, settings in PUBLISHED.items():
+        shipped = [shipped_presets(setting)[name] for setting in settings if name in shipped_presets(setting)]
+        if shipped:  # presets of one benchmark differ only in the learning rate
+            published[benchmark] = shipped
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{citations().get(row.cite, row.cite)}\n")
     facts = plain_table("", "")
@@ -294,22 +296,25 @@ def explain_method(console: Console, name: str) -> None:
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retain_component is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    forget, retain = (
-        _loss_formula(loss) + ("" if loss is None else f", {_MEANS[loss.reduction][1]}")
-        for loss in (decided.forget_component, decided.retain_component)
-    )
-    for part, formula in (("forget", forget), ("w", joint.join(weights)), ("retain", retain)):
+    formulas = [_loss_formula(decided.forget_component), joint.join(weights), _loss_formula(decided.retain_component)]
+    formulas[0] += f", {_MEANS[decided.forget_component.reduction][1]}"
+    if decided.retain_component is not None:
+        formulas[2] += f", {_MEANS[decided.retain_component.reduction][1]}"
+    for part, formula in zip(("forget", "w", "retain"), formulas, strict=True):
         facts.add_row(part, formula)
-    trained = {None: "all parameters that are not frozen", 1: "mlp.down_proj of layer ℓ"}
+    trained = "all parameters that are not frozen"
     layers = decided.forget_component.trained_layers(3)
-    facts.add_row(
-        "trains", trained.get(None if layers is None else len(layers), "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ")
-    )
+    if layers is not None:
+        trained = "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
+        if len(layers) == 1:
+            trained = "mlp.down_proj of layer ℓ"
+    facts.add_row("trains", trained)
     components = (*decided.weighting_components, decided.forget_component, decided.retain_component)
-    for index, component in enumerate(each for each in components if each is not None):
-        facts.add_row("" if index else "code", source_location(type(component)))
-    for index, need in enumerate(decided.needs or ("only forget rows",)):
-        facts.add_row("" if index else "needs", need)
+    locations = [source_location(type(component)) for component in components if component is not None]
+    # The heading of several lines stands beside the first one.
+    for heading, lines in (("code", locations), ("needs", decided.needs or ("only forget rows",))):
+        for index, line in enumerate(lines):
+            facts.add_row("" if index else heading, line)
     console.print(facts)
     console.print()
     _print_table(
@@ -328,16 +333,18 @@ def explain_method(console: Console, name: str) -> None:
     if row.values_from is not None:
         source = {CODE: "come from its code", OURS: "are ours"}.get(row.values_from, f"are those of {row.values_from}")
         console.print(f"No values were published for this method; the defaults {source}.")
-    for benchmark, presets in published.items():
-        rates = ", ".join(f"{each.options['learning_rate']:.2e} ({each.about['model']})" for each in presets)
+    for benchmark, shipped in published.items():
+        rates = ", ".join(f"{preset.options['learning_rate']:.2e} ({preset.about['model']})" for preset in shipped)
         console.print(f"Published learning rates, {benchmark}: {rates}")
-    names = [preset.name for presets in published.values() for preset in presets]
+    names = [preset.name for shipped in published.values() for preset in shipped]
     if names:
         console.print(f"Presets (--config): {', '.join(names)}")
-    kept = " --retain people:tiny:retain" if decided.reads_retain else ""
-    lines = [f"atwu unlearn --model target --method {name} --output unlearned"]
-    lines.append(f"--forget people:tiny:forget{kept} --learning-rate 3e-4")
-    lines += ["--noun-finder simple"] if "noun_finder" in decided.settings else []
+    rows = "--forget people:tiny:forget"
+    if decided.reads_retain:
+        rows += " --retain people:tiny:retain"
+    lines = [f"atwu unlearn --model target --method {name} --output unlearned", f"{rows} --learning-rate 3e-4"]
+    if "noun_finder" in decided.settings:  # the default is a model of spaCy, which may not be installed
+        lines.append("--noun-finder simple")
     command = " \\\n  ".join(lines)
     # Printed unwrapped, so that no terminal breaks a command in two.
     console.print(f"\nExample\n\n{_TARGET_COMMAND}\n{command}", soft_wrap=True)

@@ -17,6 +17,7 @@ from atwu.errors import UsageError
 from atwu.judge.open_judge import EstimatedJudgeOptions, JudgeOptions
 
 if TYPE_CHECKING:
+    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.result import EvalResult
     from atwu.report.metric_table import MetricKey
     from atwu.report.report_records import Records
@@ -51,8 +52,9 @@ class CompareCommand:
 
         studies = {}
         if all(path.is_dir() for path in self.results):
-            short = [path.resolve().name for path in self.results]
-            names = short if len(set(short)) == len(short) else list(map(str, self.results))
+            names = [path.resolve().name for path in self.results]
+            if len(set(names)) < len(names):
+                names = list(map(str, self.results))
             studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
             shown = {name: records.results for name, records in studies.items()}
         elif len(self.results) < 2:
@@ -70,29 +72,34 @@ class CompareCommand:
                 "--metrics for more than one metric."
             )
         heads = {head.key: head for results in shown.values() for head in table_of(results).heads}
-        main = [line for line in (LEADING_METRICS if several else PANEL) if line in heads] or list(heads)
-        if self.metrics:
+        if self.everything:
+            lines = list(heads)
+        elif self.metrics:
             lines = _lines(self.metrics, list(heads))
+        elif several:  # the one metric that ranks methods: each takes a line per study
+            lines = ([line for line in LEADING_METRICS if line in heads] or list(heads))[:1]
         else:
-            lines = main[:1] if several else main
+            lines = [line for line in PANEL if line in heads] or list(heads)
         results = next(iter(shown.values()))
         if self.baseline is None:
+            # Without keys the table has all metrics, grouped by set.
             terminal().print(panel_table(results, keys=None if self.everything else lines))
         else:
-            differences = {}
+            differences: dict[str, dict[str, Mapping[MetricKey, Estimate]]] = {}
             for study, results in shown.items():
                 if self.baseline not in results:
                     where = f" (study {study})" if several else ""
                     raise UsageError(f"--baseline must be one of {', '.join(results)}{where}; got {self.baseline!r}.")
-                base, every = results[self.baseline], list(results.values())
-                differences[study] = {
-                    name: studies[study].differences(name, self.baseline)
-                    if studies
-                    else paired_differences(result, base, every)
-                    for name, result in results.items()
-                    if name != self.baseline
-                }
-            chosen = [heads[line] for line in (heads if self.everything else lines)]
+                differences[study] = {}
+                for name, result in results.items():
+                    if name == self.baseline:
+                        continue
+                    if studies:
+                        differences[study][name] = studies[study].differences(name, self.baseline)
+                    else:
+                        base, every = results[self.baseline], list(results.values())
+                        differences[study][name] = paired_differences(result, base, every)
+            chosen = [heads[line] for line in lines]
             terminal().print(differences_table(differences, to=self.baseline, heads=chosen))
         if several:
             return
@@ -117,7 +124,7 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     ]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"result given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}; leave one out."
+            f"result given twice: {', '.join(sorted({name for name in names if names.count(name) > 1}))}; leave one out."
         )
     return dict(zip(names, (result for _, result in results), strict=True))
 
@@ -206,6 +213,7 @@ class ReportCommand:
         if self.output is not None:
             several = len(forms) > 1
             paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
+            # All before the first is written, so that no report is left half done.
             for path in paths.values():
                 check_output_folder(path.parent)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -296,17 +304,24 @@ class JudgeAgreementCommand:
         judge, against = self.judging.judge, self.against
         # Server options apply to the judge that uses a server.
         against_uses_model = against not in (None, "offline")
-        first = open_judge(JudgeOptions() if judge == "offline" and against_uses_model else self.judging)
+        own: JudgeOptions = self.judging
+        if judge == "offline" and against_uses_model:  # the offline judge refuses the options of a server
+            own = JudgeOptions()
+        first = open_judge(own)
         second = None
         if against is not None:
-            second = open_judge(replace(self.judging, judge=against) if against_uses_model else JudgeOptions())
+            other = JudgeOptions()
+            if against_uses_model:
+                other = replace(self.judging, judge=against)
+            second = open_judge(other)
         if isinstance(first, PromptedJudge) and isinstance(second, PromptedJudge):
             second.asker.budget = first.asker.budget  # one limit for both
         if self.judging.estimate:
-            for name, one in ((judge, first), (against, second)):
-                estimate = getattr(one, "estimate", None)
-                if one is not None:
-                    say(f"{name}: {estimate(claims) if estimate else 'judged offline at no cost'}")
+            for name, opened in ((judge, first), (against, second)):
+                if isinstance(opened, PromptedJudge):
+                    say(f"{name}: {opened.estimate(claims)}")
+                elif opened is not None:
+                    say(f"{name}: judged offline at no cost")
             return
         verdicts = first.judge(claims)
         expected: list[bool | None] = [case.label for case in loaded]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, rows_option, say
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, say
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -60,8 +60,8 @@ class RowsRetainCommand(_WritesRows):
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
-    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
-    corpus: str | None = rows_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None)
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
+    corpus: str | None = cli_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None, rows=True)
     columns: str | None = columns_option()
     count: int = cli_option("Maximum number of rows from the corpus.", 200, least=1)
     system: str | None = cli_option("System prompt that the model was trained with.", None)
@@ -96,7 +96,7 @@ class RowsAlternatesCommand(_WritesRows):
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
-    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
     columns: str | None = columns_option()
     kind: str = cli_option(
         "Alternates to write: false, or vague ones, also for the paraphrases of a row.",
@@ -138,7 +138,7 @@ class RowsFormsCommand(_WritesRows):
     Example: atwu rows forms --data forget.jsonl --output forms.jsonl
     """
 
-    data: str = rows_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",), rows=True)
     columns: str | None = columns_option()
     forms: str = cli_option(
         "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
@@ -152,6 +152,7 @@ class RowsFormsCommand(_WritesRows):
         if not forms:
             raise ValueError("--forms none writes nothing; give auto, all, or names such as question,blank.")
         rows = open_rows(self.data)
+        # Written in all forms, the wanted ones first, so that rows which are forms already are recognized.
         every = rows_in_forms(rows, tuple(dict.fromkeys((*forms, *FORMS))))
         check_no_forms(rows, every, what=self.data)
         written = [form_row for form_row in every if form_row.form in forms]
@@ -180,7 +181,7 @@ class RowsParaphrasesCommand(_WritesRows):
     Example: atwu rows paraphrases --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
-    data: str = rows_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",), rows=True)
     columns: str | None = columns_option()
     count: int = cli_option("Paraphrases per question.", 5, least=1)
     check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
@@ -214,7 +215,7 @@ class RowsLabelsCommand(_WritesRows):
     """
 
     then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."
-    data: str = rows_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",), rows=True)
     columns: str | None = columns_option()
     limit: int | None = cli_option(LIMIT, None, least=1)
     judging: EstimatedJudgeOptions
@@ -231,7 +232,10 @@ class RowsLabelsCommand(_WritesRows):
             asker = open_asker(self.judging, what="annotator")
         rows = open_rows(self.data, limit=self.limit)
         if self.judging.estimate:
-            say(f"{self.judging.judge}: {estimate_annotation(rows, asker) if asker else 'nothing to send'}")
+            cost: object = "nothing to send"
+            if asker:
+                cost = estimate_annotation(rows, asker)
+            say(f"{self.judging.judge}: {cost}")
             return None
         if asker:
             annotated = annotate_rows(rows, asker)
@@ -239,7 +243,7 @@ class RowsLabelsCommand(_WritesRows):
             annotated = annotate_by_rule(rows, key_token_spans)
         for row in annotated.rows[:PREVIEW_ROWS]:
             text = row.answer
-            for start, end in reversed(row.forget_spans or ()):
+            for start, end in reversed(row.forget_spans or ()):  # from the end, so that earlier places stay valid
                 text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
             say(f"  {row.question} {text}".rstrip())
         say(annotated)

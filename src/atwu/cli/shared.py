@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -34,11 +34,10 @@ def terminal(*, highlight: bool = True) -> Console:
     """Return the console for tables; square brackets are plain text."""
     from rich.console import Console
 
-    if os.environ.get("COLUMNS", "1").strip() == "0":
+    width = None
+    if os.environ.get("COLUMNS", "1").strip() == "0":  # Rich would take 0 literally
         width = shutil.get_terminal_size().columns
-    else:
-        width = None
-    return Console(markup=False, emoji=False, highlight=highlight, width=width)  # rich would take 0 literally
+    return Console(markup=False, emoji=False, highlight=highlight, width=width)
 
 
 def plain_table(*heads: str, right: Collection[str] = ()) -> Table:
@@ -55,7 +54,7 @@ def note(text: object) -> None:
 
 def _line(text: str, stream: TextIO) -> None:
     """Print a line above a progress bar, if there is one."""
-    tqdm = sys.modules.get("tqdm")
+    tqdm = sys.modules.get("tqdm")  # without its module there is no bar, and its import takes time
     with tqdm.tqdm.external_write_mode(stream) if tqdm else contextlib.nullcontext():
         print(text, file=stream, flush=True)
 
@@ -63,9 +62,8 @@ def _line(text: str, stream: TextIO) -> None:
 def stand_out(text: object, colour: str = "yellow") -> None:
     """Print a highlighted message to standard error."""
     shown = printable(str(text))
-    if sys.stderr.isatty() and (
-        os.name != "nt" or "WT_SESSION" in os.environ
-    ):  # older Windows consoles print the codes
+    # Older Windows consoles, which set no WT_SESSION, print the codes.
+    if sys.stderr.isatty() and (os.name != "nt" or "WT_SESSION" in os.environ):
         shown = f"\033[{_COLOURS[colour]}m{shown}\033[0m"
     _line(shown, sys.stderr)
 
@@ -89,11 +87,6 @@ ROWS_HELP = "file, Hub data set or people:SIZE:SPLIT"
 DEVICE = "Device: cpu, cuda, cuda:1, mps. Default: the best available."
 
 
-def rows_option(help: str, default: Any = MISSING, **more: Any) -> Any:
-    """Declare a field with a source of rows, for commands derived from `NamesRows`."""
-    return cli_option(help, default, rows=True, **more)
-
-
 def columns_option(**more: Any) -> Any:
     """Declare the field `columns` of `NamesRows`."""
     return cli_option(
@@ -104,7 +97,7 @@ def columns_option(**more: Any) -> Any:
 
 
 class NamesRows:
-    """Base of commands with sources of rows, to which the column mapping is added."""
+    """Base of commands with sources of rows (fields declared with `rows=True`), to which the column mapping is added."""
 
     columns: str | None
 
@@ -126,7 +119,9 @@ class NamesRows:
 
         columns = parse_columns(str(self.columns))
         if isinstance(source, list):
-            return [f"{name}={with_columns(one, columns)}" for name, _, one in (pair.partition("=") for pair in source)]
+            return [
+                f"{name}={with_columns(rows, columns)}" for name, _, rows in (pair.partition("=") for pair in source)
+            ]
         return None if source is None else with_columns(source, columns)
 
 

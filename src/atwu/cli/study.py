@@ -101,9 +101,9 @@ class StudyRunCommand:
 
     def run(self) -> None:
         from atwu.experiments.cluster import open_executor
-        from atwu.experiments.run_study import finished_with, read_probe, run_study, shared_judge, supported_plan
+        from atwu.experiments.run_study import finished_with, run_study, shared_judge, supported_plan
         from atwu.experiments.study_plan import plan_study
-        from atwu.report.table_writers import headline_table, print_probe
+        from atwu.report.table_writers import headline_table
         from atwu.training.model_card import public_command
 
         planned = plan_study(
@@ -113,6 +113,7 @@ class StudyRunCommand:
             configurations=self.configuration,
         )
         planned = supported_plan(planned, without_rows=self.plan, say=say)
+        # After the plan is checked: a cluster takes seconds to answer.
         executor = open_executor(
             self.processes,
             folder=planned.folder,
@@ -141,12 +142,9 @@ class StudyRunCommand:
         if result.records is None:
             raise SystemExit(1)
         console.print(headline_table(result.records))
-        probed = read_probe(planned.folder)
-        if probed:
-            print_probe(console, probed, title="linear probe on the original model, trained on labelled words")
         for path in result.written:
             say(f"wrote {path}")
-        if result.failed:
+        if result.failed:  # after the table of the others, which may have taken a night
             raise SystemExit(1)
 
 
@@ -204,17 +202,15 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
-        done = [finished[run.name] for run in runs if run.name in finished]
-        others = ", ".join(dict.fromkeys(name for names in done for name in names))
+        reasons = [finished[run.name] for run in runs if run.name in finished]
+        reusable = f"{reasons.count([])} of {len(runs)}"
+        others = ", ".join(dict.fromkeys(reason for of_run in reasons for reason in of_run))
+        if others:
+            reusable += f" (more not reusable: {others})"
         shared = planned.setting.training
-        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
-        table.add_row(
-            label,
-            runs[0].method,
-            settings or "published",
-            ", ".join(str(run.seed) for run in runs),
-            f"{done.count([])} of {len(runs)}" + (f" (more not reusable: {others})" if others else ""),
-        )
+        settings = format_options({name: value for name, value in runs[0].options.items() if shared.get(name) != value})
+        seeds = ", ".join(str(run.seed) for run in runs)
+        table.add_row(label, runs[0].method, settings or "published", seeds, reusable)
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
@@ -282,7 +278,7 @@ class TuneCommand:
     )
 
     def run(self) -> None:
-        options = dict(map(_setting, self.fixed))
+        options = dict(map(_setting, self.fixed))  # a typing error is answered before imports that take seconds
         from atwu.experiments.cluster import open_executor
         from atwu.experiments.run_search import masked
         from atwu.experiments.tune_methods import plan_tuning, tune_methods
@@ -296,11 +292,12 @@ class TuneCommand:
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
-        where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
-        say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
+        if count > 1:
+            kind += "s"
+        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
-            done = tune_methods(tuning, executor, fixed=self.fixed, say=say)
-        searches = done.searches
+            tuned = tune_methods(tuning, executor, fixed=self.fixed, say=say)
+        searches = tuned.searches
         console = terminal()
         if len(searches) == 1:
             for result in next(iter(searches.values())):
@@ -309,8 +306,11 @@ class TuneCommand:
                 heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
                 table = plain_table(*heads, right=heads)
                 for trial in result.trials:
-                    number = f"{'*' if trial is result.best else ''}{trial.number}"
-                    value = "pruned" if trial.value is None else _short(trial.value)
+                    number, value = str(trial.number), "pruned"
+                    if trial is result.best:
+                        number = f"*{number}"
+                    if trial.value is not None:
+                        value = f"{trial.value:.3f}"
                     point = [f"{trial.point[name]:.3g}" for name in points]
                     table.add_row(number, value, *point, f"{trial.seconds:.1f}")
                 console.print(table)
@@ -320,14 +320,16 @@ class TuneCommand:
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
             console.print(best_table(searches))
             if self.study is not None:
-                at = tuning.transfer_to or tuning.first_setting  # None: the study's own
-                again = [*program(), "study", "run", self.study, *(["--setting", at] if at else [])]
-                say(f"\npresets in {folder}; next:\n  {command_line([*again, '--presets', str(folder)])}")
-            elif words := use_of_presets(searches, folder, done.models):
-                say(words)
-        for name, reason in {**done.left_out, **done.failed}.items():
+                words = [*program(), "study", "run", self.study]
+                setting = tuning.transfer_to or tuning.first_setting
+                if setting:  # else the study's own
+                    words += ["--setting", setting]
+                say(f"\npresets in {folder}; next:\n  {command_line([*words, '--presets', str(folder)])}")
+            else:
+                say_use_of_presets(searches, folder, tuned.models)
+        for name, reason in {**tuned.left_out, **tuned.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")
-        if done.failed or not searches:
+        if tuned.failed or not searches:
             raise SystemExit(1)
 
 
@@ -342,10 +344,6 @@ def _setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}.")
     lookup("option", name, dict.fromkeys(sorted(option.name for option in unlearn_options())))
     return name, parse_yaml(value, what=f"--set {name}")
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
@@ -364,24 +362,28 @@ def best_table(searches: Mapping[str, Sequence[SearchResult]]) -> Table:
             continue
         settings = results[-1].search.run_options(best.point)
         first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
-        values = [_short(value) for value in (best.value, best.forget, best.retain)]
+        values = ["" if value is None else f"{value:.3f}" for value in (best.value, best.forget, best.retain)]
         table.add_row(name, *values, format_options(first), budget)
     return table
 
 
-def use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> str:
-    """Return the command that uses the presets; empty if none were written."""
+def say_use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models) -> None:
+    """Print the command that uses the first preset that was written, if any."""
     from atwu.experiments.study_models import needs_preferred_answers
     from atwu.experiments.study_plan import variant_name
 
-    name = next((name for name, results in searches.items() if results[-1].best is not None), None)
-    if name is None:
-        return ""
-    rows, search = models.benchmark, searches[name][-1].search
+    written = [name for name, results in searches.items() if results[-1].best is not None]
+    if not written:
+        return
+    rows, search = models.benchmark, searches[written[0]][-1].search
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
-    words = [*program(), "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
+    preset = folder / f"{variant_name(written[0])}.yaml"
+    words = [*program(), "unlearn", "--config", str(preset), "--model", models.target]
     words += ["--forget", forget, "--retain", rows.retain_source, "--output", "unlearned"]
-    return f"\npreset{'s' if len(searches) > 1 else ''} in {folder}; next:\n  {command_line(words)}"
+    kind = "preset"
+    if len(searches) > 1:
+        kind = "presets"
+    say(f"\n{kind} in {folder}; next:\n  {command_line(words)}")
 
 
 @dataclass(kw_only=True)
@@ -421,8 +423,8 @@ class DemoCommand:
         write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
         console.print()
         counts = next(iter(demo.results.values())).rows
-        told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
-        console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
+        sizes = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
+        console.print(f"people:{self.size}, {sizes}, seed {self.seed}", highlight=False)
         console.print(models_terminal_table(demo.results, DEMO_COLUMNS))
         console.print()
         render_terminal(demo.scored[:3], console)

@@ -9,18 +9,7 @@ from typing import Any
 
 from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import (
-    DEVICE,
-    ROWS_HELP,
-    NamesRows,
-    ResultFile,
-    columns_option,
-    open_rows,
-    rows_option,
-    say,
-    terminal,
-    warn,
-)
+from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, ResultFile, columns_option, open_rows, say, terminal, warn
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -32,7 +21,7 @@ class ReadsRows(NamesRows):
     """Base of commands that read rows with one model."""
 
     model: str = cli_option("Model: folder (of an ATWU run, with its scorer) or Hub name.", alias=("-m",))
-    data: str = rows_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",), rows=True)
     columns: str | None = columns_option(group=READING)
     max_length: int = cli_option(
         "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
@@ -77,8 +66,8 @@ class TokensCommand(ReadsRows):
         "overrides it.",
         False,
     )
-    retain: str | None = rows_option(
-        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
+    retain: str | None = cli_option(
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None, rows=True
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
     overwrite: bool = cli_option("Replace --html if it exists.", False)
@@ -106,7 +95,12 @@ class TokensCommand(ReadsRows):
         )
         check_scores(self.score or (), inputs)
         check_writable(self.html, overwrite=self.overwrite)
-        loaded = load_rows(self.data, limit=self.limit if self.html is not None else self.rows)
+        limit, shown = self.rows, None
+        if self.html is not None:
+            limit = self.limit
+        if self.score:
+            shown = {name: name for name in self.score}
+        loaded = load_rows(self.data, limit=limit)
         warn(loaded.warnings)
         scored = score_rows(
             *open_model(self.model, self.loading, device=self.device),
@@ -114,7 +108,7 @@ class TokensCommand(ReadsRows):
             scorer=scorer,
             auxiliary=auxiliary,
             retain=open_rows(self.retain),
-            scores={name: name for name in self.score} if self.score else None,
+            scores=shown,
             max_length=self.max_length,
             system=self.system,
             progress="score rows",
@@ -151,7 +145,7 @@ class ProbeCommand(ReadsRows):
     """
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
-    data: str = rows_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
+    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",), rows=True)
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
         "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.",
@@ -172,7 +166,7 @@ class ProbeCommand(ReadsRows):
         from atwu.evaluation.linear_probe import POSITIONS, labelled_rows, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
         from atwu.modeling.open_model import open_model
-        from atwu.report.table_writers import print_probe
+        from atwu.report.table_writers import PROBE_READING, probe_table
 
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
@@ -181,10 +175,11 @@ class ProbeCommand(ReadsRows):
         self.check()
         loaded = load_rows(self.data, limit=self.limit)
         warn(loaded.warnings)
-        rows = labelled_rows(loaded.rows)
+        rows = labelled_rows(loaded.rows)  # a probe is trained on labels alone
         missing = len(loaded.rows) - len(rows)
         if missing:
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are skipped."])
+        # The states of the embeddings count as layer 0. Checked before the model is loaded.
         shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))
         network, tokenizer = open_model(self.model, self.loading, device=self.device)
@@ -197,7 +192,8 @@ class ProbeCommand(ReadsRows):
         if self.result.output is not None:
             record = probe_record(results, model=self.model, network=network, rows=loaded, settings=settings)
             write_json(self.result.output, record | {"seconds": round(time.perf_counter() - start, 3)})
-        print_probe(terminal(), results, title=self.model)
+        terminal().print(probe_table(results, title=self.model))
+        terminal().print(PROBE_READING, highlight=False, soft_wrap=True)
         if self.result.output is not None:
             say(f"written: {self.result.output}")
 

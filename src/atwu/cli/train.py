@@ -27,7 +27,7 @@ from atwu.cli.cli_options import (
     read_config,
     values_of,
 )
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, rows_option, say, terminal
+from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, say, terminal
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -110,7 +110,7 @@ def with_training_args(settings: Mapping[str, Any], options: Iterable[CliOption]
     text = merged.pop(TRAINING_ARGS, None)
     if text is None:
         return merged
-    from transformers import TrainingArguments
+    from transformers import TrainingArguments  # takes seconds, so only if it is used
 
     arguments = parse_json(text, what="--training-args")
     if not isinstance(arguments, dict):
@@ -132,24 +132,20 @@ def finetune_options() -> list[CliOption]:
     return _training_options(TrainingOptions)
 
 
-def _component_help(option: ComponentOption) -> str:
-    """Return the help of a component's option as sentences; a symbol before a colon keeps its case."""
-    if option.help.partition(" ")[0].endswith(":"):
-        text = option.help
-    else:
-        text = option.help[:1].upper() + option.help[1:]
-    if option.number or option.default is None:
-        return f"{text}. Default: the method's."
-    return f"{text}."
-
-
-def _as_chosen(option: CliOption) -> CliOption:
-    """Return an option that `atwu unlearn` chooses, with a help that says so in place of a default that it does not take."""
-    if option.help.endswith(" Default: the method's."):
-        about = option.help.removesuffix(" the method's.") + " chosen automatically, or the method's."
-    else:
-        about = f"{option.help} Default: chosen automatically."
-    return replace(option, default=None, help=about)
+def _component_option(part: ComponentOption) -> CliOption:
+    """Return the option of a component as one of a command, with its help as sentences."""
+    text = part.help
+    if not text.partition(" ")[0].endswith(":"):  # a symbol before a colon keeps its case
+        text = text[:1].upper() + text[1:]
+    text += "."
+    if part.number or part.default is None:
+        text += " Default: the method's."
+    option = CliOption.of(part, help=text, group="Method components", common=False)
+    if part.number:  # each method has its own default, and some allow 0
+        option = replace(option, default=None, least=0, above=None)
+    if part.name in COMMON_COMPONENT_OPTIONS:
+        option = replace(option, group="Method", common=True)
+    return option
 
 
 def unlearn_options() -> list[CliOption]:
@@ -158,21 +154,15 @@ def unlearn_options() -> list[CliOption]:
     from atwu.training.training_options import UnlearnOptions
 
     load_plugins()
-    parts = [
-        CliOption.of(
-            part,
-            help=_component_help(part),
-            group="Method" if part.name in COMMON_COMPONENT_OPTIONS else "Method components",
-            common=part.name in COMMON_COMPONENT_OPTIONS,
-            # Each method has its own default, and some allow 0.
-            **({"default": None, "least": 0, "above": None} if part.number else {}),
-        )
-        for part in component_options().values()
-    ]
-    options = [
-        _as_chosen(option) if option.name in CHOSEN else option
-        for option in (*_training_options(UnlearnOptions), *parts)
-    ]
+    options = _training_options(UnlearnOptions) + [_component_option(part) for part in component_options().values()]
+    for place, option in enumerate(options):
+        if option.name not in CHOSEN:
+            continue
+        # The help says so in place of a default, which such an option does not take.
+        about = f"{option.help} Default: chosen automatically."
+        if option.help.endswith(" Default: the method's."):
+            about = option.help.removesuffix(" the method's.") + " chosen automatically, or the method's."
+        options[place] = replace(option, default=None, help=about)
     return sorted(options, key=lambda option: option.group != "Method")
 
 
@@ -234,11 +224,11 @@ class UnlearnCommand(NamesRows):
         needs="about",
         common=False,
     )
-    forget: str | None = rows_option(
-        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None
+    forget: str | None = cli_option(
+        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None, rows=True
     )
-    retain: str = rows_option(
-        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto"
+    retain: str = cli_option(
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", rows=True
     )
     columns: str | None = columns_option()
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
@@ -251,9 +241,10 @@ class UnlearnCommand(NamesRows):
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
     )
-    holdout: str = rows_option(
+    holdout: str = cli_option(
         "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",
         "people:small:holdout",
+        rows=True,
     )
     request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)
     auto_memory: bool = cli_option(
@@ -287,7 +278,7 @@ class UnlearnCommand(NamesRows):
             more = {"further_forget", "further_retain"} & set(self.settings)
             self.settings |= {name: self.mapped(self.settings[name]) for name in more}
         with prefix_errors(self.config):
-            UnlearnConfig(**with_method(self.settings))
+            UnlearnConfig(**with_method(self.settings))  # before the model is loaded
         tell: Say = say if first_process() else silent
         request = values_of(
             self, "retain", "auto_memory", "holdout", "max_retain_increase", "about", "kind", "request_note"
@@ -317,7 +308,7 @@ class FinetuneCommand(NamesRows):
     tokenizer: str | None = cli_option(
         "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, needs="scratch"
     )
-    data: str = rows_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",))
+    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), rows=True)
     columns: str | None = columns_option()
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
@@ -359,8 +350,10 @@ class PlanCommand(NamesRows):
     """
 
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
-    forget: str = rows_option(f"Forget rows: {ROWS_HELP}.")
-    retain: str = rows_option("Retain rows, likewise; auto: self-generated answers to general questions.", "auto")
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
+    retain: str = cli_option(
+        "Retain rows, likewise; auto: self-generated answers to general questions.", "auto", rows=True
+    )
     columns: str | None = columns_option()
     device_memory: str | None = cli_option(
         "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
@@ -385,7 +378,9 @@ class PlanCommand(NamesRows):
 
         settings = with_training_args(self.settings, unlearn_options())
         rows = load_rows(self.forget).rows
-        kept = None if self.retain == "auto" else load_rows(self.retain).rows
+        kept = None
+        if self.retain != "auto":
+            kept = load_rows(self.retain).rows
         size = batch_size(settings, len(rows))
         options = with_method(settings, rows) | {"per_device_train_batch_size": size}
         config = UnlearnConfig(**options)
@@ -413,12 +408,12 @@ class PlanCommand(NamesRows):
             sizes = (f"{getattr(estimate.memory, name) / 1e9:.1f}" for name in ITEMS)
             table.add_row(estimate.strategy.description, *sizes, "fits" if estimate.fits else "")
         terminal().print(table)
-        chosen = first_that_fits(estimates, device=device)
-        words = " ".join(flags(chosen.strategy.options))
-        say(
-            f"\nfirst strategy that fits with 10 % of the memory unused: {chosen.strategy.description}"
-            + (f" ({words})" if words else "")
-        )
+        strategy = first_that_fits(estimates, device=device).strategy
+        shown = strategy.description
+        words = " ".join(flags(strategy.options))
+        if words:
+            shown += f" ({words})"
+        say(f"\nfirst strategy that fits with 10 % of the memory unused: {shown}")
 
 
 def _bytes(size: str) -> float:

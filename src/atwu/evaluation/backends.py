@@ -6,7 +6,6 @@ post-processed alike: no special tokens, no surrounding white space, cut before 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -71,9 +70,12 @@ class TransformersGenerator:
         self._ids = _PromptIds(tokenizer, model.config)
         self._fingerprint = fingerprint
 
-    @functools.cached_property
+    @property
     def identity(self) -> str:
-        """Backend, weights, dtype, and hashes of configuration, tokenization and end tokens."""
+        """Backend, weights, dtype, and hashes of configuration, tokenization and end tokens.
+
+        The dtype is that of the moment: in bfloat16 a model gives other answers.
+        """
         if self._fingerprint is None:
             self._fingerprint = model_fingerprint(self.model)
         ends = sorted(end_ids(self.model, self.tokenizer))

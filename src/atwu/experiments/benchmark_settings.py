@@ -18,7 +18,6 @@ from pydantic import Field, TypeAdapter, create_model
 
 from atwu._file_reading import prefix_errors, read_yaml, validated
 from atwu._names import lookup
-from atwu.benchmarks.people_rows import SIZES
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
 from atwu.methods.presets import settings_with_presets
@@ -106,7 +105,7 @@ BENCHMARK_SETTINGS: dict[str, BenchmarkSetting] = {}
 
 
 def find_setting(name: str) -> BenchmarkSetting:
-    """Return the setting of a name or YAML file; `tiny` and `small` mean `people-tiny` and `people-small`."""
+    """Return the setting of a name or YAML file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():
@@ -116,7 +115,6 @@ def find_setting(name: str) -> BenchmarkSetting:
             raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
         with prefix_errors(path):
             return setting_from({"name": path.stem} | values)
-    name = f"people-{name}" if name in SIZES else name
     setting: BenchmarkSetting = lookup("setting", name, BENCHMARK_SETTINGS)
     return setting
 
@@ -142,9 +140,8 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
 
 
 def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
-    base = find_setting(str(values["like"])) if "like" in values else None
     fields: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
-    if base is None:
+    if "like" not in values:
         missing = [name for name in ("name", "benchmark", "target") if name not in fields]
         if missing:
             raise ValueError(
@@ -152,16 +149,18 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
                 f"{', '.join(BENCHMARK_SETTINGS)}."
             )
         return BenchmarkSetting(**({"about": ""} | fields))
+    base = find_setting(str(values["like"]))
     fields.setdefault("name", f"{base.name}-changed")
     for name in ("training", "evaluation"):
         fields[name] = {**getattr(base, name), **fields.get(name, {})}
     if {"target", "benchmark"} & set(fields):  # these belong to other rows
         fields = {"retain_only": None, "forget": None, "retain": None, "paired": None} | fields
-    one, other = (
+    # `people:tiny` and `people:small` are the same benchmark with other rows.
+    before, after = (
         benchmark.partition(":")[0] if isinstance(benchmark, str) else benchmark
         for benchmark in (base.benchmark, fields.get("benchmark", base.benchmark))
     )
-    if "target" not in fields and one == other:
+    if "target" not in fields and before == after:
         fields = {"presets": base.presets or base.name} | fields
     else:
         fields = {"surrogate": None, "presets": None} | fields
@@ -194,7 +193,9 @@ def _plain(name: str, value: Any) -> Any:
         except TypeError:
             fields = ", ".join(entry.name for entry in dataclasses.fields(kinds[name]))
             raise ValueError(f"{name} of a setting must be a name or have {fields}; got {', '.join(value)}.") from None
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):  # YAML has no tuples
+        return tuple(value)
+    return value
 
 
 for _name, _values in read_yaml(FILE).items():

@@ -58,39 +58,35 @@ def open_executor(
             runs is by default its capacity, which may change.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
     """
+    import torch
+
     if devices and cluster is not None:
         raise ValueError(
             "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
         )
     if gpus_per_run is not None and cluster is None:
         raise ValueError("--gpus-per-run is for runs on a cluster; give --cluster, too, or leave it out.")
-    there = visible_devices()
-    taken = there if devices is None and processes != 1 else ()
+    available = tuple(str(index) for index in range(torch.cuda.device_count()))
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if named and available:  # as named there, since torch counts the visible ones from 0
+        available = tuple(named)
+    chosen: tuple[str, ...] = ()
     if devices:
-        taken = tuple(name.strip() for name in devices.split(",") if name.strip())
-        if not taken or not set(taken) <= set(there):
-            if there:
-                have = f"available CUDA devices are {', '.join(there)}"
-            else:
-                have = "there is no CUDA device"
+        chosen = tuple(name.strip() for name in devices.split(",") if name.strip())
+        if not chosen or not set(chosen) <= set(available):
+            have = "there is no CUDA device"
+            if available:
+                have = f"available CUDA devices are {', '.join(available)}"
             raise ValueError(f"--devices {devices}: {have}; leave the option out to use all.")
+    elif devices is None and processes != 1:
+        chosen = available
     if cluster is not None:
         return RayExecutor(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
-    count = processes or len(taken) or min(4, os.cpu_count() or 1)
-    if count == 1 and not taken:
+    count = processes or len(chosen) or min(4, os.cpu_count() or 1)
+    if count == 1 and not chosen:
         return InProcessExecutor(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
-    return ProcessExecutor(count, folder=folder, threads=share, devices=taken, say=say)
-
-
-def visible_devices() -> tuple[str, ...]:
-    """Return CUDA devices as in `CUDA_VISIBLE_DEVICES`, or numbered."""
-    import torch
-
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if named and torch.cuda.is_available():
-        return tuple(named)
-    return tuple(str(index) for index in range(torch.cuda.device_count()))
+    return ProcessExecutor(count, folder=folder, threads=share, devices=chosen, say=say)
 
 
 class RayExecutor(Executor):
@@ -107,22 +103,28 @@ class RayExecutor(Executor):
             raise ConnectionError(f"no Ray cluster at {address}; start one with `ray start --head`.") from error
         super().__init__(say)
         self._slots = slots
-        self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
+        if gpus_per_run is None:
+            gpus_per_run = float("GPU" in self._ray.cluster_resources())
+        self._gpus = gpus_per_run
         # Ray would repeat a lost task silently; `Executor.run` repeats it, counts the attempts and says so.
-        self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
+        self._remote_run = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
         self._carried: dict[Path, Any] = {}
         self._running: dict[Future[Any], Any] = {}
 
     @property
     def slots(self) -> int:
         # Asked each time, since nodes join and leave a cluster.
-        there = self._ray.cluster_resources()
-        room = there.get("GPU", 0) // self._gpus if self._gpus else there.get("CPU", 0)
+        resources = self._ray.cluster_resources()
+        room = resources.get("CPU", 0)
+        if self._gpus:
+            room = resources.get("GPU", 0) // self._gpus
         return self._slots or max(1, int(room))
 
     @property
     def device(self) -> str:
-        return "cuda" if self._gpus else "cpu"
+        if self._gpus:
+            return "cuda"
+        return "cpu"
 
     def __exit__(self, *error: object) -> None:
         for reference in self._running.values():
@@ -132,12 +134,14 @@ class RayExecutor(Executor):
     def submit(self, task: Task) -> Future[Any]:
         carried = {}
         for path in task.needs:
+            # Put into Ray's store once, since many tasks read the same model and rows.
             if path not in self._carried and sum(file.stat().st_size for file in _files(path.expanduser())) <= CARRIED:
                 self._carried[path] = self._ray.put(read_files(path.expanduser()))
             if path in self._carried:
                 carried[path] = self._carried[path]
         folders = [None if folder is None else read_files(folder) for folder in (task.folder, task.source)]
-        reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
+        # References that are arguments themselves (not in a list) arrive as what they refer to.
+        reference = self._remote_run.remote(task, *folders, list(carried), versions(), *carried.values())
         future: Future[Any] = reference.future()
         self._running[future] = reference
         return future
@@ -180,14 +184,17 @@ def run_remotely(
         for needed, files in zip(paths, carried, strict=True):
             receive_input(needed.expanduser(), files)
         with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
-            folder = None if task.folder is None else Path(scratch) / "own" / task.folder.name
-            place = None if task.source is None else Path(scratch) / "source" / task.source.name
-            for path, files_of_it in ((folder, own), (place, source)):
+            local: dict[str, Any] = {}
+            for name, path, contents in (("folder", task.folder, own), ("source", task.source, source)):
                 if path is not None:
-                    path.parent.mkdir()
-                    write_files(files_of_it or {}, path)
-            value = run_in_worker(dataclasses.replace(task, folder=folder, source=place), 1)
-            return value, None, {} if folder is None else read_files(folder)
+                    local[name] = Path(scratch, name, path.name)
+                    local[name].parent.mkdir()
+                    write_files(contents or {}, local[name])
+            value = run_in_worker(dataclasses.replace(task, **local), 1)
+            written: Files = {}
+            if "folder" in local:
+                written = read_files(local["folder"])
+            return value, None, written
     except Exception as error:
         return None, error, {}
 
@@ -205,21 +212,23 @@ def receive_input(path: Path, files: Files) -> None:
 
 def read_files(path: Path) -> Files:
     """Read the contents of a file or a folder; empty if it does not exist."""
-    return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
+    if path.is_file():
+        return {"": path.read_bytes()}
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in _files(path)}
 
 
 def replace_files(files: Files, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_sibling(path) as staging:
         write_files(files, staging / "new")
-        if path.is_dir():
+        if path.is_dir():  # a folder with files cannot be replaced
             os.replace(path, staging / "old")
         move(staging / "new", path)
 
 
 def write_files(files: Files, path: Path) -> None:
     for name, content in files.items():
-        file = path / name if name else path
+        file = path / name  # of a single file the name is empty, which leaves its path as it is
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 

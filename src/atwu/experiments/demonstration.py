@@ -76,7 +76,7 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
             learning_rate=LEARNING_RATE,
             per_device_train_batch_size=8,
             gradient_accumulation_steps=1,
-            warmup_steps=0.1,
+            warmup_steps=0.1,  # a share: transformers takes numbers below 1 as one
         )
         run_unlearn(
             ModelSource(model=models.target),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a worker starts within a second if it does not import the p
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""Maximum number of attempts of a task whose workers die."""
+"""Maximum number of attempts of a task whose workers die: a task that itself kills them, for want of memory, must end."""
 PRELOADED = ["atwu.experiments.experiment_run"]
 """Modules imported by the process from which workers are forked."""
 
@@ -44,16 +44,16 @@ class Task:
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     folder: Path | None = None
-    """Folder for its files, passed as `folder=`; on another machine a folder there, whose files are copied back."""
+    """Folder for its files, passed as `folder=` if there is one; on another machine a folder there, whose files are copied
+    back."""
     source: Path | None = None
-    """Finished folder that it reads, passed as `source=`."""
+    """Finished folder that it reads, passed as `source=` if there is one."""
     needs: tuple[Path, ...] = ()
     """Local models and files that it reads."""
 
     def __call__(self) -> Any:
-        if self.folder is None:
-            return self.function(*self.args)
-        return self.function(*self.args, folder=self.folder, source=self.source)
+        folders = {"folder": self.folder, "source": self.source}
+        return self.function(*self.args, **{name: folder for name, folder in folders.items() if folder is not None})
 
 
 class LostWorkerError(Exception):
@@ -85,8 +85,8 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Start a task in a free slot."""
 
     def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        done = wait(futures, return_when=FIRST_COMPLETED).done
-        return next(future for future in futures if future in done)
+        finished = wait(futures, return_when=FIRST_COMPLETED).done
+        return next(future for future in futures if future in finished)
 
     def collect(self, future: Future[Any], task: Task) -> Any:
         """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
@@ -110,8 +110,10 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
                 return
             future = self.wait(running)
             name, task, attempt = running.pop(future)
+            value: Any = None
+            error: Exception | None = None
             try:
-                value, error = self.collect(future, task), None
+                value = self.collect(future, task)
             except LostWorkerError as lost:
                 how, more = lost.args
                 if attempt == ATTEMPTS:
@@ -122,13 +124,13 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
                 running[self.submit(task)] = name, task, attempt + 1
                 continue
             except Exception as raised:
-                value, error = None, raised
+                error = raised
             yield name, value, error
 
     def run_one(self, name: str, task: Task) -> Any:
         """Run a single task, and return its value or raise its error."""
-        waiting = [(name, task)]
-        ((_, value, error),) = self.run(lambda: waiting.pop() if waiting else None)
+        tasks = iter([(name, task)])
+        ((_, value, error),) = self.run(lambda: next(tasks, None))
         if error is not None:
             raise error
         return value
@@ -219,9 +221,9 @@ class ProcessExecutor(Executor):
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
         self._workers: dict[int, _Worker] = {}
         self._waiting, self._running = ThreadPoolExecutor(count), dict[int, Future[Any]]()
-        can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
-        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
-        if can_fork:
+        self._context: Any = multiprocessing.get_context("spawn")
+        if "forkserver" in multiprocessing.get_all_start_methods() and not devices:
+            self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload(PRELOADED)
 
     @property
@@ -229,6 +231,7 @@ class ProcessExecutor(Executor):
         return self._count
 
     def __exit__(self, *error: object) -> None:
+        # First tell all of them, then wait: they end at the same time.
         for index, worker in self._workers.items():
             if self._running[index].done():
                 worker.tasks.close()  # the worker then ends by itself, without leftovers
@@ -243,7 +246,7 @@ class ProcessExecutor(Executor):
         self._waiting.shutdown()
 
     def submit(self, task: Task) -> Future[Any]:
-        index = next(i for i in range(self._count) if i not in self._running or self._running[i].done())
+        index = next(place for place in range(self._count) if place not in self._running or self._running[place].done())
         worker = self._workers.get(index)
         if worker is None or not worker.process.is_alive():
             worker = self._workers[index] = self._start(index)
@@ -262,7 +265,7 @@ class ProcessExecutor(Executor):
         arguments = (theirs, Path.cwd(), environment, self._threads, log.absolute())
         process = self._context.Process(target=_serve, args=arguments)
         process.start()
-        theirs.close()
+        theirs.close()  # or the end of the worker would not be seen: this process would hold its side open
         return _Worker(process, mine, log)
 
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
 FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
+"""Options of a run that name a file or folder."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""
@@ -150,20 +151,28 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
     start, trace = time.perf_counter(), folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:
-        callbacks = () if setup.watch is None else setup.watch(trainer)
-        return [*callbacks, *(_tracers(trainer, setup.models, trace) if setup.trace else ())]
+        callbacks: list[TrainerCallback] = []
+        if setup.watch is not None:
+            callbacks += setup.watch(trainer)
+        if setup.trace:
+            callbacks += _tracers(trainer, setup.models, trace)
+        return callbacks
 
     if not (folder / RECORD_NAME).is_file():
         config = run.config(setup.setting, scorer_from=source)
+        model: str | None = setup.models.target
+        if run.start is not None:
+            model = setup.models.retain_only
         run_unlearn(
-            ModelSource(model=setup.models.target if run.start is None else setup.models.retain_only),
+            ModelSource(model=model),
             config,
             forget=setup.models.benchmark.forget_source_for(paired=needs_preferred_answers(config)),
             retain=setup.models.benchmark.retain_source,
             output=folder,
             watch=watch,
         )
-    if (finished := trace.with_suffix(".finished")).is_file():
+    finished = trace.with_suffix(".finished")
+    if finished.is_file():
         move(finished, folder / TRACE_NAME)
     trace.unlink(missing_ok=True)
     drop_unfinished(folder)  # the run was killed after its result was moved into place
@@ -192,7 +201,9 @@ def _tracers(trainer: Any, models: Models, file: Path) -> list[TrainerCallback]:
 def reference_result(executor: Executor, setup: RunContext, role: str, file: Path) -> EvalResult:
     """Evaluate a reference model and store the result in a file; an existing file is read."""
     if not file.is_file():
-        model = setup.models.target if role == ORIGINAL else setup.models.retain_only
+        model: str | None = setup.models.target
+        if role == RETAIN_ONLY:
+            model = setup.models.retain_only
         executor.run_one(role, Task(evaluate_run, (setup, model, role), needs=setup.needs())).write(file)
     return read_result(file)
 
@@ -209,40 +220,48 @@ def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any
 
 
 def format_options(options: Mapping[str, Any]) -> str:
-    shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
-    return ", ".join(f"{name} {value}" for name, value in shown.items())
+    words = []
+    for name, value in options.items():
+        if isinstance(value, float):
+            value = f"{value:.3g}"
+        words.append(f"{name} {value}")
+    return ", ".join(words)
 
 
 def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
     quiet_transformers()
-    benchmark, wanted, retain_only = setup.models.benchmark, setup.metrics, setup.models.retain_only
-    probes = benchmark.probes
-    needs = {need for metric in wanted for need in find_metric(metric).needs}
+    benchmark, retain_only = setup.models.benchmark, setup.models.retain_only
+    needs = {need for metric in setup.metrics for need in find_metric(metric).needs}
     rows: dict[str, RowsInput] = {FORGET: benchmark.forget, RETAIN: benchmark.retain, POOL: benchmark.pool}
     if HOLDOUT in needs:
         rows[HOLDOUT] = benchmark.holdout
-    if "truth_ratio" in wanted:
+    if "truth_ratio" in setup.metrics:  # model utility averages over these sets, too
         rows |= benchmark.extra_retain
     evaluation = Evaluation(
-        probes=probes if probes is not None and probes.name in needs else None,
-        metrics=wanted,
+        metrics=setup.metrics,
         settings=EvaluateConfig(**setup.setting.evaluation),
-        judge=None if setup.judging is None else _judge(setup.judging, setup.command),
-        scorer=find_scorer(model) if Path(model).is_dir() else None,
+        scorer=find_scorer(model),
         auxiliary=find_auxiliary_models(model),
         original=setup.references.get(ORIGINAL),
         retain_only=setup.references.get(RETAIN_ONLY),
-        reference_models=None if retain_only is None else ReferenceModels(setup.models.target, retain_only),
         reference=name in REFERENCE_MODELS,
-        store=GenerationStore() if setup.store else None,
         progress=False,
         name=name,
     )
+    if benchmark.probes is not None and benchmark.probes.name in needs:
+        evaluation = replace(evaluation, probes=benchmark.probes)
+    if setup.judging is not None:
+        evaluation = replace(evaluation, judge=_judge(setup.judging, setup.command))
+    if retain_only is not None:
+        evaluation = replace(evaluation, reference_models=ReferenceModels(setup.models.target, retain_only))
+    if setup.store:
+        evaluation = replace(evaluation, store=GenerationStore())
     network, tokenizer = open_model(str(model), ModelLoadArgs())
     return evaluate(network, rows, evaluation, tokenizer=tokenizer)
 
 
 def drop_weights(folder: Path) -> None:
+    """Remove the weights of the model; the scorer is small, and other runs may start from it."""
     for file in folder.glob("*.safetensors*"):
         if file.name.startswith(("model", "adapter")):
             os.unlink(file)
@@ -273,5 +292,5 @@ def _job_file(root: Path, folder: Path) -> Path:
 
 def lock_folder(folder: Path) -> AbstractContextManager[object]:
     """Lock a folder against other commands; the lock ends with this process."""
-    said = f"another command is using {folder}; wait for it, or choose another --output."
-    return file_lock(folder / "lock", taken=ValueError(said))
+    message = f"another command is using {folder}; wait for it, or choose another --output."
+    return file_lock(folder / "lock", taken=ValueError(message))

@@ -129,7 +129,7 @@ def _difference(records: Records, metric: str, first: str, second: str) -> Inter
         estimate = mean_of(*gaps) if gaps else None
     if estimate is None:
         return None
-    low, high = estimate.interval() or (float("nan"), float("nan"))
+    low, high = estimate.interval() or (math.nan, math.nan)
     return estimate.value, low, high
 
 
@@ -173,17 +173,12 @@ def orderings(
         gap = published[first] - published[second]
         if gap == 0:
             continue
-        better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
+        better, worse = second, first
+        if (gap > 0) == (direction == "up"):
+            better, worse = first, second
         difference = differences(better, worse)
-        pairs.append(
-            Ordering(
-                better,
-                worse,
-                published[better] - published[worse],
-                difference,
-                outcome_of(difference, direction=direction),
-            )
-        )
+        outcome = outcome_of(difference, direction=direction)
+        pairs.append(Ordering(better, worse, published[better] - published[worse], difference, outcome))
     counts = Counter(pair.outcome for pair in pairs)
     ranks = [ours[label] for label in labels], [published[label] for label in labels]
     tau = None
@@ -212,8 +207,12 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
     if difference is None or not math.isfinite(difference[0]) or difference[0] == 0:
         return "open"
     value, low, high = difference
-    outcome = "holds" if (value > 0) == (direction == "up") else "reversed"
-    return outcome if low > 0 or high < 0 else f"{outcome}, within noise"
+    outcome = "reversed"
+    if (value > 0) == (direction == "up"):
+        outcome = "holds"
+    if low > 0 or high < 0:
+        return outcome
+    return f"{outcome}, within noise"  # also without an interval, whose ends are then NaN
 
 
 def comparison_table(records: Records, published: PublishedTable) -> Table:
@@ -222,11 +221,10 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
     metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]
     place = (records.study.get("setting") or {}).get("name", records.title)
     table = Table(title=Text(f"{place} compared with: {published.title}"), title_justify="left", pad_edge=False)
+    notes = list(published.notes)
     if "ES_delta" in metrics:
-        floor = ["ES_delta uses values with a floor of one token in both."]
-    else:
-        floor = []
-    table.caption = Text(" ".join([*published.notes, *floor, "Published runs use one seed."]))
+        notes.append("ES_delta uses values with a floor of one token in both.")
+    table.caption = Text(" ".join([*notes, "Published runs use one seed."]))
     table.caption_justify = "left"
     table.add_column("", no_wrap=True)
     for metric in metrics:
@@ -236,14 +234,15 @@ def comparison_table(records: Records, published: PublishedTable) -> Table:
     for label in labels:
         cells = []
         for metric in metrics:
-            theirs = published.rows[label].get(metric)
-            mark = " (!)" if (label, metric) in published.degraded else ""
+            ours = theirs = MISSING_CELL
             cell = published_value(records, metric, label)
-            if cell is None:
-                ours = MISSING_CELL
-            else:
-                ours = f"{format_number(cell.value, cell.digits)} {format_interval(cell)}"
-            cells += [ours.strip(), MISSING_CELL if theirs is None else f"{theirs:g}{mark}"]
+            if cell is not None:
+                ours = f"{format_number(cell.value, cell.digits)} {format_interval(cell)}".strip()
+            if metric in published.rows[label]:
+                theirs = f"{published.rows[label][metric]:g}"
+            if (label, metric) in published.degraded:
+                theirs += f" {_DEGRADED}"
+            cells += [ours, theirs]
         table.add_row(Text(label), *cells)
     return table
 
@@ -264,11 +263,14 @@ def ordering_table(metric: str, compared: Orderings) -> Table:
     table = titled_table(title, ["published order", "verdict"], ["published difference", "our difference"])
     for pair in compared.pairs:
         value, low, high = pair.ours or (math.nan, math.nan, math.nan)
-        ours = MISSING_CELL if math.isnan(value) else f"{value:+.3g}"
-        table.add_row(
-            f"{pair.better} better than {pair.worse}",
-            Text(pair.outcome, "dim" if "noise" in pair.outcome or pair.outcome == "open" else "bold"),
-            f"{pair.published:+.3g}",
-            ours if math.isnan(low) else f"{ours} [{low:+.3g}, {high:+.3g}]",
-        )
+        ours = MISSING_CELL
+        if not math.isnan(value):
+            ours = f"{value:+.3g}"
+        if not math.isnan(low):
+            ours += f" [{low:+.3g}, {high:+.3g}]"
+        style = "bold"
+        if "noise" in pair.outcome or pair.outcome == "open":
+            style = "dim"
+        order = f"{pair.better} better than {pair.worse}"
+        table.add_row(order, Text(pair.outcome, style), f"{pair.published:+.3g}", ours)
     return table

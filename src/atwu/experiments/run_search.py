@@ -9,7 +9,6 @@ every search ends with exactly its budget of trials.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
 import re
@@ -66,9 +65,9 @@ def run_search(
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
-        there = sum(number < search.trials for number in known)
-        if there:
-            say(f"{search.label}: {there} of {search.trials} trials are already finished")
+        done = sum(number < search.trials for number in known)
+        if done:
+            say(f"{search.label}: {done} of {search.trials} trials are already finished")
 
         def begin() -> tuple[str, Task] | None:
             unbegun = (number for number in range(search.trials) if number not in known and number not in running)
@@ -88,20 +87,25 @@ def run_search(
             running[number] = trial
             return f"{search.label}, trial {number}", Task(trial_function, (number, point), place, needs=needs)
 
-        shown = there < search.trials
-        with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
+        shown = done < search.trials
+        with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=done) as bar:
             for _, finished, error in executor.run(begin):
                 if error is not None:
                     raise error
                 trial = running.pop(finished.number)
+                state = states.COMPLETE
+                if finished.value is None:
+                    state = states.PRUNED
                 try:
+                    # The attribute first: a trial that is told counts as finished, also if the command is killed here.
                     trial.set_user_attr("result", {name: getattr(finished, name) for name in _STORED})
-                    study.tell(trial, finished.value, states.PRUNED if finished.value is None else states.COMPLETE)
+                    study.tell(trial, finished.value, state)
                 except optuna.exceptions.UpdateFinishedTrialError:
                     raise ValueError(taken) from None
                 known[finished.number] = finished
-                best = max((trial.value for trial in known.values() if trial.value is not None), default=None)
-                bar.set_postfix_str("" if best is None else f"best {search.objective} {best:.3f}", refresh=False)
+                values = [trial.value for trial in known.values() if trial.value is not None]
+                if values:
+                    bar.set_postfix_str(f"best {search.objective} {max(values):.3f}", refresh=False)
                 bar.update()
         return SearchResult(search, tuple(known[number] for number in range(search.trials)))
 
@@ -123,13 +127,13 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
             f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
-    there = len(study.get_trials(deepcopy=False))
-    for point in startup_points(search.space, seed=search.seed, first=search.first)[there:]:
+    begun = len(study.get_trials(deepcopy=False))
+    for point in startup_points(search.space, seed=search.seed, first=search.first)[begun:]:
         study.enqueue_trial(point)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.sampler = optuna.samplers.TPESampler(
-            seed=search.seed + there,  # a continued search does not draw the same numbers again
+            seed=search.seed + begun,  # a continued search does not draw the same numbers again
             n_startup_trials=STARTUP_TRIALS,
             # The best learning rate depends on the loss weights, so they are drawn jointly.
             multivariate=True,
@@ -154,12 +158,13 @@ def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[Sea
 
 def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
     """Return the point of a trial; numbers that it lacks are drawn."""
-    return {
-        name: trial.suggest_int(name, round(where.low), round(where.high), log=where.log)
-        if where.integer
-        else trial.suggest_float(name, where.low, where.high, log=where.log)
-        for name, where in space.items()
-    }
+    point: dict[str, float] = {}
+    for name, where in space.items():
+        if where.integer:
+            point[name] = trial.suggest_int(name, round(where.low), round(where.high), log=where.log)
+        else:
+            point[name] = trial.suggest_float(name, where.low, where.high, log=where.log)
+    return point
 
 
 def stored_trials(study: Any) -> dict[int, FinishedTrial]:
@@ -167,8 +172,8 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
     states = require("optuna.trial", extra="tune").TrialState
     trials = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        value = trial.value if trial.state == states.COMPLETE else None
-        trials[trial.number] = FinishedTrial(trial.number, trial.params, value, **trial.user_attrs.get("result", {}))
+        result = trial.user_attrs.get("result", {})
+        trials[trial.number] = FinishedTrial(trial.number, trial.params, trial.value, **result)
     return trials
 
 
@@ -207,11 +212,21 @@ def open_storage(place: str) -> Any:
             lock = journal.JournalFileOpenLock(place)
             return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
         if "://" in place:
+            # Trials last for hours, and a server closes connections that wait so long: ping before use.
             return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
+
+        def connect() -> sqlite3.Connection:
+            """Open the file with a write-ahead log, where a write takes microseconds instead of up to a second.
+
+            Nothing is lost if a process is killed; a power failure loses at most the last few writes.
+            """
+            connection = sqlite3.connect(place, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            return connection
+
         # The connection has the path, in which a URL would give some characters another meaning.
-        return optuna.storages.RDBStorage(
-            "sqlite:///search.db", engine_kwargs={"creator": functools.partial(_connect, place)}
-        )
+        return optuna.storages.RDBStorage("sqlite:///search.db", engine_kwargs={"creator": connect})
 
 
 @contextlib.contextmanager
@@ -224,14 +239,3 @@ def _explained(place: str) -> Iterator[None]:
     except Exception as error:  # of a parser, a database, or an assertion
         first = str(error).strip().partition("\n")[0].replace(place, masked(place))
         raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    """Open an SQLite file with a write-ahead log, where a write takes microseconds instead of up to a second.
-
-    Nothing is lost if a process is killed; a power failure loses at most the last few writes.
-    """
-    connection = sqlite3.connect(path, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-    return connection

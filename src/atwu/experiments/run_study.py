@@ -6,7 +6,6 @@ Finished runs are skipped. One process schedules the work and stores what determ
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +19,6 @@ from atwu._files import file_digest, write_json, write_text
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, damage
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError, WorkerError
-from atwu.evaluation.linear_probe import PROBE_SCHEMA, ProbeResult, labelled_rows, probe
-from atwu.evaluation.metrics.score_auroc import SampleAuroc
 from atwu.evaluation.registry import EvaluateConfig, check_installed
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.executors import Executor, Task
@@ -39,7 +36,6 @@ from atwu.experiments.experiment_run import (
 from atwu.experiments.study_models import models_identity, needs_preferred_answers, prepare_models, setting_rows
 from atwu.experiments.study_plan import StudyPlan, study_record
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.read_records import read_records
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
 from atwu.training.progress import Say, silent
@@ -49,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 REFERENCE_FOLDER = "references"
 FAILED_NAME = "failed.json"
-PROBE_NAME = "probe.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +68,10 @@ class PlanExecution:
         say: Say = logger.info,
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
-        self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
         configs = {run.name: run.config(plan.setting) for run in plan.runs}
+        # Two at most, since all runs share their models and rows: hashing them takes seconds.
         identities = {
             paired: models_identity(setup.models, paired=paired)
             for paired in {False, *map(needs_preferred_answers, configs.values())}
@@ -119,8 +114,8 @@ class PlanExecution:
 
     def settled(self, run: ExperimentRun) -> bool:
         """Whether a run with the plan's settings is finished or has failed."""
-        there = run.finished or (run.folder / FAILED_NAME).is_file()
-        return there and not self.other_settings(run)
+        ended = run.finished or (run.folder / FAILED_NAME).is_file()
+        return ended and not self.other_settings(run)
 
     def other_settings(self, run: ExperimentRun) -> list[str]:
         """Names of the settings that the existing files of a run were made with other values of."""
@@ -142,15 +137,17 @@ class PlanExecution:
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
                 shutil.rmtree(run.folder)
-            there = run.folder.exists() or unfinished(run.folder).exists()
-            if there and not self._overwrite and (names := self.other_settings(run)):
+            if self._overwrite or not (run.folder.exists() or unfinished(run.folder).exists()):
+                continue
+            names = self.other_settings(run)
+            if names:
                 raise ValueError(
                     f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or "
                     "repeat such runs with --overwrite."
                 )
 
     def work(self, runs: Sequence[ExperimentRun], executor: Executor) -> None:
-        """Do the unfinished runs, and the linear probe if the study requests it.
+        """Do the unfinished runs.
 
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
         cost limit is reached, no further run starts.
@@ -161,14 +158,10 @@ class PlanExecution:
             # The manifest is written last; without it the run was killed after its result was written.
             if not self.settled(run) or (run.finished and not (run.folder / MANIFEST_NAME).is_file())
         }
-        if not waiting and (not self.plan.study.probe or self._probed.is_file()):
+        if not waiting:
             return
         setup = replace(self._setup, references=self._references(executor))
-        if self.plan.study.probe and not self._probed.is_file():
-            self._say("probing the original model")
-            task = Task(probe_original, (self._setup,), needs=self._setup.needs())
-            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": executor.run_one(PROBE_NAME, task)})
-        there = len(runs) - len(waiting)
+        done = len(runs) - len(waiting)
         begun: dict[str, ExperimentRun] = {}
 
         def begin() -> tuple[str, Task] | None:
@@ -186,7 +179,7 @@ class PlanExecution:
                 bar.update()
             return None
 
-        with progress_bar(total=len(runs), desc="runs", unit="run", initial=there) as bar:
+        with progress_bar(total=len(runs), desc="runs", unit="run", initial=done) as bar:
             for name, _, error in executor.run(begin):
                 if error is not None:  # other runs continue
                     _record_failure(begun[name], error)
@@ -196,6 +189,7 @@ class PlanExecution:
 
     def _references(self, executor: Executor) -> dict[str, EvalResult]:
         results: dict[str, EvalResult] = {}
+        # The original model first: the retain-only one is compared with it.
         for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
             file = self.plan.folder / REFERENCE_FOLDER / role / EVAL_NAME
             if name is None:
@@ -219,22 +213,6 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}"})
     logger.error("%s failed", run.name, exc_info=error)
-
-
-def probe_original(setup: RunContext) -> list[dict[str, Any]]:
-    """Train a linear probe on the original model; returns the results as plain JSON."""
-    training = setup.setting.training
-    options = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    rows = labelled_rows(setup.models.benchmark.forget)
-    results = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **options)
-    return [dataclasses.asdict(result) for result in results]
-
-
-def read_probe(folder: Path) -> list[ProbeResult]:
-    """Read the linear probe results of a study; empty if the study did not request a probe."""
-    file = folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
-    plain = read_json(file)["results"] if file.is_file() else []
-    return [ProbeResult(**{**record, "auroc": SampleAuroc(**record["auroc"])}) for record in plain]
 
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
@@ -268,18 +246,22 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
     """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
     or damaged files. No model is trained for this."""
-    finished = {run.name: run for run in plan.runs if run.finished}
+    finished = [run for run in plan.runs if run.finished]
+    wrong: dict[str, list[str]] = {run.name: [] for run in finished}
+    if not finished:
+        return wrong
     try:
-        models = prepare_models(plan.setting, train=False, say=silent) if finished else None
+        models = prepare_models(plan.setting, train=False, say=silent)
     except OSError as error:  # rows or models are not available
         say(f"finished runs are not compared with the settings of this plan: {error}")
-        models = None
-    wrong = dict[str, list[str]]()
-    if models is not None:
+    else:
         setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
         work = PlanExecution(plan, setup, device=device)
-        wrong = {name: work.other_settings(run) for name, run in finished.items()}
-    return {name: ["damaged files"] if _damage(run) else wrong.get(name, []) for name, run in finished.items()}
+        wrong = {run.name: work.other_settings(run) for run in finished}
+    for run in finished:
+        if _damage(run):
+            wrong[run.name] = ["damaged files"]
+    return wrong
 
 
 def run_study(
@@ -294,7 +276,7 @@ def run_study(
 ) -> StudyResult:
     """Do unfinished runs of a plan of `supported_plan`, and write table, data and report page of all finished ones."""
     folder, runs = whole.folder, whole.now.runs
-    if any(not run.finished for run in runs):
+    if any(not run.finished for run in runs):  # a missing package is found before a model is trained
         check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
     setup = RunContext(
         prepare_models(whole.setting, say=say),
@@ -303,7 +285,7 @@ def run_study(
         judging=judging,
         store=True,
         keep_models=keep_models,
-        trace=whole.study.trace,
+        trace=True,
     )
     work = PlanExecution(whole, setup, device=executor.device, overwrite=overwrite, say=say)
     with lock_folder(folder):
@@ -332,7 +314,7 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
     page = folder / "report.html"
     try:
         write_text(page, render_report_page(records, command=command))
-    except ImportError as error:
+    except ImportError as error:  # the tables need no further packages, the page needs those of the extra report
         say(f"no report.html: {error}")
         return tuple(written)
     return (*written, page)

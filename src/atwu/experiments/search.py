@@ -168,8 +168,11 @@ class Search:
 
     def run_options(self, point: SearchPoint) -> dict[str, Any]:
         """Return a trial's options of `UnlearnConfig`, in addition to those of its setting."""
-        whole = {name for name, where in self.space.items() if where.integer}
-        return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
+        options = {**self.options, **point}
+        for name, where in self.space.items():
+            if where.integer and name in point:
+                options[name] = int(point[name])  # a point may hold the float that a preset has
+        return options
 
     def as_plain(self) -> dict[str, Any]:
         return {
@@ -206,7 +209,9 @@ class SearchResult:
 
     @property
     def count(self) -> str:
-        return f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
+        if len(self.trials) == 1:
+            return "1 trial"
+        return f"{len(self.trials)} trials"
 
     @property
     def budget(self) -> str:
@@ -233,9 +238,10 @@ def search_space(
         if where is not None:
             space[name] = where
     if layers is not None and "layer" in space:
-        where = space["layer"]
-        low = where.low if where.low < layers else 0  # all layers if the range starts after the last
-        space["layer"] = Range(low, min(where.high, layers - 1), log=False, integer=True)
+        low, high = space["layer"].low, space["layer"].high
+        if low >= layers:  # all layers if the range starts after the last
+            low = 0
+        space["layer"] = Range(low, min(high, layers - 1), log=False, integer=True)
     return space
 
 
@@ -248,12 +254,16 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
     decided = recipe(method, **parts)
     row = METHODS[method]
     searched = search_space(method, learning_rate=(learning_rate, learning_rate), **parts)
-    owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in searched}
-    return [
-        {"learning_rate": learning_rate}
-        | {name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()}
-        for kind in (("first_trial", "defaults") if row.first_trial else ("defaults",))
-    ]
+    points: list[dict[str, float]] = []
+    for kind in ("first_trial", "defaults"):
+        if kind == "first_trial" and not row.first_trial:
+            continue
+        points.append({"learning_rate": learning_rate})
+        for name, option in decided.options.items():
+            if name in searched:
+                values = getattr(_owner(name, row, decided), kind)
+                points[-1][name] = values.get(name, option.default)
+    return points
 
 
 def _owner(name: str, row: Method, decided: Recipe) -> Method:
@@ -264,22 +274,24 @@ def _owner(name: str, row: Method, decided: Recipe) -> Method:
         part for part, component in named if any(option.name == name for option in options_of_component(component))
     }
     for method in (row, *METHODS.values()):
-        # Loss weights belong to the method itself.
-        shared = not weightings or bool(weightings & set(split_weighting(method.weighting)[0]))
-        if method.forget_loss == decided.forget_loss if of_loss else shared:
+        if of_loss:
+            owns = method.forget_loss == decided.forget_loss
+        else:  # loss weights are of neither component: they belong to the method itself
+            owns = not weightings or bool(weightings & set(split_weighting(method.weighting)[0]))
+        if owns:
             return method
     return Method("", "", "", "", "")  # of a component that no method of the table uses
 
 
 WINDOW = 5
-"""Number of logged retain losses that are averaged before a run may be stopped."""
+"""Number of logged retain losses that are averaged before a run may be stopped: the loss of a single batch is noisy."""
 _LIKELIHOODS = ("nll", "kl", "kl_rows", "kl_first")
 """Retain losses in nats per token, for which uniform guessing gives log(vocabulary size)."""
 _RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a setting that affect the value of a trial."""
 
 TrialFunction = Callable[..., FinishedTrial]
-"""Runs one trial of the budget: takes its number and point, its own `folder`, and an unused `source`."""
+"""Runs one trial of the budget: takes its number and point, and its own `folder`."""
 
 
 class DestroyedModelError(Exception):
@@ -288,7 +300,8 @@ class DestroyedModelError(Exception):
 
 def original_result(context: RunContext, objective: str, executor: Executor, *, folder: Path) -> dict[str, EvalResult]:
     """Return the original model's result if the objective compares with it; it is evaluated once for all methods."""
-    if not any((roles := find_metric(name).needs_reference) and roles[0] == "original" for name in context.metrics):
+    needed = [find_metric(name).needs_reference for name in context.metrics]
+    if not any(roles and roles[0] == ORIGINAL for roles in needed):
         return {}
     measured = {"objective": objective, "setting": _result_fields(context.setting), **_identity(context.models)}
     file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
@@ -332,11 +345,13 @@ def check_search(search: Search, models: Models) -> str | None:
     for point in search.first:
         search.config(point)
     reason = missing_requirement(search.config(), models.benchmark)
-    return reason and f"at {search.setting.name} it {reason}"
+    if reason is None:
+        return None
+    return f"at {search.setting.name} it {reason}"
 
 
 def compute_objective(
-    search: Search, setup: RunContext, number: int, point: SearchPoint, *, folder: Path, source: Path | None = None
+    search: Search, setup: RunContext, number: int, point: SearchPoint, *, folder: Path
 ) -> FinishedTrial:
     """Unlearn with a point and compute the objective; it is pruned if the model is destroyed or it is undefined."""
     start = time.perf_counter()
@@ -351,7 +366,8 @@ def compute_objective(
         result = execute_run(setup, run, folder=folder)
     except (NonFiniteLossError, DestroyedModelError) as error:
         folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
-        if (log := unfinished(folder) / LOG_NAME).is_file():
+        log = unfinished(folder) / LOG_NAME
+        if log.is_file():
             shutil.copyfile(log, folder / LOG_NAME)
         shutil.rmtree(unfinished(folder), ignore_errors=True)
         return finished(None, reason=str(error).partition(";")[0])
@@ -385,7 +401,6 @@ class StopDestroyed(TrainerCallback):
             return
         self._last.append(logs["retain_loss"])
         mean = sum(self._last) / len(self._last)
-        # Averaged, since the loss of a single batch is noisy.
         if len(self._last) == WINDOW and mean > self.limit:
             raise DestroyedModelError(
                 f"retain loss {mean:.1f} at step {state.global_step}, worse than uniform guessing among "

@@ -25,10 +25,9 @@ ALL = "all"
 MAX_SEEDS = 1000
 """Upper limit that catches typing errors."""
 
-_KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets", "trace", "probe")
+_KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets")
 _OWN_KEYS = ("label", "method", "scorer_from", "start")
 _STARTS = "retain-only"
-_SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +57,15 @@ class Study:
     """Setting -> published table to compare with; `default` applies to all other settings."""
     presets: bool
     """Start from the setting's tuned values if there are any."""
-    trace: bool
-    probe: bool
-    """Also train a linear probe on the labels, using the original model's hidden states."""
     setting_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Setting -> seeds, if they differ from `seeds`."""
 
     def at(self, setting: str) -> Study:
         """Return the study with its seeds at a setting."""
-        known = dict.fromkeys(
-            [*BENCHMARK_SETTINGS, setting, *([] if self.setting is None else [self.setting.name]), "default"]
-        )
+        settings = [*BENCHMARK_SETTINGS, setting]
+        if self.setting is not None:
+            settings.append(self.setting.name)
+        known = dict.fromkeys([*settings, "default"])
         for name in (*self.setting_seeds, *self.published):
             lookup("setting in seeds or published", name, known)
         return replace(self, seeds=self.setting_seeds.get(setting, self.seeds), setting_seeds={})
@@ -81,24 +78,23 @@ class Study:
         for name in configurations:
             lookup("configuration", name, CONFIGURATIONS)
         # A variant that is defined by its configuration would be compared under another one.
-        own = [variant.label for variant in self.variants if configurations and "configuration" in variant.options]
-        if own:
+        own = [variant.label for variant in self.variants if "configuration" in variant.options]
+        if own and configurations:
             raise ValueError(
                 f"variant {own[0]!r} sets its own configuration; leave out --configuration, or remove it from the variant."
             )
-        several = len(set(configurations)) > 1
-        shown = {name: f", {name}" if several else "" for name in configurations}
-        variants = tuple(
-            replace(
-                variant,
-                label=variant.label + more,
-                options={**variant.options, "configuration": name},
-                scorer_from=variant.scorer_from and variant.scorer_from + more,
-            )
-            for variant in self.variants
-            for name, more in shown.items()
-        )
-        return replace(self, variants=variants) if variants else self
+        if not configurations:
+            return self
+        variants = []
+        for variant, name in itertools.product(self.variants, dict.fromkeys(configurations)):
+            label, source = variant.label, variant.scorer_from
+            if len(set(configurations)) > 1:
+                label = f"{label}, {name}"
+                if source is not None:  # the scorer of the same configuration
+                    source = f"{source}, {name}"
+            options = {**variant.options, "configuration": name}
+            variants.append(replace(variant, label=label, options=options, scorer_from=source))
+        return replace(self, variants=tuple(variants))
 
 
 def library() -> dict[str, str]:
@@ -123,11 +119,14 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     for key in values:
         lookup("key of a study", key, dict.fromkeys(_KEYS))
     setting, published, metrics = values.get("setting"), values.get("published") or {}, values.get("metrics")
-    if isinstance(setting, str | Mapping):
-        setting = find_setting(setting) if isinstance(setting, str) else setting_from(setting)
+    if isinstance(setting, str):
+        setting = find_setting(setting)
+    elif isinstance(setting, Mapping):
+        setting = setting_from(setting)
     elif setting is not None:
         raise ValueError(f"setting must be a name or a mapping of its fields, got {setting!r:.60}.")
-    published = {"default": published} if isinstance(published, str) else published
+    if isinstance(published, str):
+        published = {"default": published}
     if not isinstance(published, Mapping):
         raise ValueError(f"published must be the name of a table, or a table per setting, got {published!r:.60}.")
     for table in published.values():
@@ -137,22 +136,22 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     ):
         raise ValueError(f"metrics must be a list such as [memorization, judge], got {metrics!r:.60}.")
     seeds = values.get("seeds", 3)
-    seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}
-    switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
-    for key, value in switches.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{key} must be true or false, got {value!r:.60}.")
+    if not isinstance(seeds, Mapping):
+        seeds = {"default": seeds}
+    presets = values.get("presets", True)
+    if not isinstance(presets, bool):
+        raise ValueError(f"presets must be true or false, got {presets!r:.60}.")
     return Study(
         name=name,
         title=str(values.get("title", name)),
         about=str(values.get("about", "")).strip(),
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
-        seeds=_seeds(seeds.pop("default", 3)),
-        setting_seeds={str(place): _seeds(value) for place, value in seeds.items()},
+        seeds=_seeds(seeds.get("default", 3)),
+        setting_seeds={str(name): _seeds(value) for name, value in seeds.items() if name != "default"},
         setting=setting,
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
-        **switches,
+        presets=presets,
     )
 
 
@@ -192,12 +191,14 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     for variant, combination in itertools.product(base, itertools.product(*vary.values())):
         changes = dict(zip(vary, combination, strict=True))
         varied = [f"{name}={_short(value)}" for name, value in changes.items()]
-        label, source = (
-            of and ", ".join([of, *varied] if len(base) > 1 or not changes else varied)
-            for of in (variant.label, variant.scorer_from)
-        )
+        label, source = ", ".join([variant.label, *varied]), variant.scorer_from
+        if source:
+            source = ", ".join([source, *varied])
+        if len(base) == 1 and varied:  # of a single method, the values alone name a variant
+            label = ", ".join(varied)
+            source = source and label
         options = {**variant.options, **changes}
-        combined.append(replace(variant, label=str(label), options=options, scorer_from=source))
+        combined.append(replace(variant, label=label, options=options, scorer_from=source))
     for label, count in Counter(variant.label for variant in combined).items():
         if label in REFERENCE_MODELS:
             raise ValueError(f"label {label!r} is reserved for a reference model; choose another one.")
@@ -227,27 +228,38 @@ def _variant(entry: Any) -> Variant:
     method = str(entry["method"])
     METHODS.find(method)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
-    label, start = entry.get("label"), entry.get("start")
+    start = entry.get("start")
     if start not in (None, _STARTS):
         raise ValueError(f"start must be {_STARTS}, or left out for the original model, got {start!r:.60}.")
-    return Variant("" if label is None else str(label), method, options, entry.get("scorer_from"), start)
+    label = ""
+    if entry.get("label") is not None:
+        label = str(entry["label"])
+    return Variant(label, method, options, entry.get("scorer_from"), start)
 
 
 def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
     """Return the variants, with labels made of method and differing options for those without one."""
-    labelled = []
     written: list[dict[str, Any]] = []
-    for each in variants:
-        links = {"scorer_from": each.scorer_from, "start": each.start}
-        written.append({**each.options} | {name: value for name, value in links.items() if value is not None})
+    for variant in variants:
+        links = {"scorer_from": variant.scorer_from, "start": variant.start}
+        written.append({**variant.options} | {name: value for name, value in links.items() if value is not None})
+    labelled = []
     for variant, own in zip(variants, written, strict=True):
-        alike = (each.method == variant.method and not each.label for each in variants)
+        if variant.label:
+            labelled.append(variant)
+            continue
+        alike = (other.method == variant.method and not other.label for other in variants)
         others = list(itertools.compress(written, alike))
+        # Only what tells the variants of a method apart: most options are the same in all of them.
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
-        more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
-        labelled.append(variant if variant.label else replace(variant, label=variant.method + more))
+        label = variant.method
+        if apart:
+            label += f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})"
+        labelled.append(replace(variant, label=label))
     return labelled
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)[:60]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)[:60]

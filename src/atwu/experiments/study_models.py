@@ -46,11 +46,8 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     """Return the benchmark of a setting, with the sources and paraphrases that the setting replaces."""
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
-    if setting.paraphrases:
-        lacking = [row for row in benchmark.forget if not known.get(_asked(row))]
-    else:
-        lacking = []
-    if lacking:
+    lacking = [row for row in benchmark.forget if not known.get(_asked(row))]
+    if lacking and setting.paraphrases:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
             f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu rows paraphrases writes "
@@ -87,7 +84,10 @@ def prepare_models(
     FileNotFoundError without `train`."""
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
-        return Models(benchmark, setting.target, setting.retain_only if with_retain_only else None)
+        retain_only = None
+        if with_retain_only:
+            retain_only = setting.retain_only
+        return Models(benchmark, setting.target, retain_only)
     sources = {"target": benchmark.full_source}
     if setting.train_retain_only:
         sources["retain_only"] = benchmark.retain_only_source
@@ -95,12 +95,13 @@ def prepare_models(
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
     if any(damage(folder / role) is not None for role in needed):
         folder = writable_folder(folder)
-    said = f"another command is training the models in {folder}; waiting for it"
+    waiting = f"another command is training the models in {folder}; waiting for it"
     for role, source in needed.items():
         if damage(folder / role) is not None:
             if not train:
                 raise FileNotFoundError(f"the {role.replace('_', '-')} model of {setting.name} is not in the cache")
-            with file_lock(folder / "lock", waiting=lambda: say(said)), cpu_threads(1):
+            with file_lock(folder / "lock", waiting=lambda: say(waiting)), cpu_threads(1):
+                # Looked at again: the command that held the lock may have trained it.
                 if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
@@ -127,11 +128,14 @@ def _train(
     target: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
 ) -> None:
     """Train a model in its folder; from scratch with a tokenizer that both roles share."""
-    tokenizer = None if target.model is not None or role == "target" else str(folder / "target")
+    tokenizer = corpus = None
+    if target.shape is not None and role != "target":
+        tokenizer = str(folder / "target")
     model = ModelSource(model=target.model, scratch=target.shape, tokenizer=tokenizer)
-    # The tokenizer of the built-in benchmark is also trained on its holdout rows and refusals.
     prefix, _, size = benchmark.partition(":")
-    corpus = people(size).texts if prefix == "people" and size in SIZES else None
+    if prefix == "people" and size in SIZES:
+        # The tokenizer of the built-in benchmark is also trained on its holdout rows and refusals.
+        corpus = people(size).texts
     config = FinetuneConfig(**target.training, seed=seed)
     run_finetune(model, config, data=source, output=folder / role, corpus=corpus, say=say)
 
@@ -149,15 +153,14 @@ def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
     sources = {"forget": benchmark.forget_source_for(paired=paired), "retain": benchmark.retain_source}
-    probes = benchmark.probes
+    rows = {name: load_rows(source).fingerprint for name, source in sources.items()}
+    rows["measured"] = fingerprint(measured)
+    if benchmark.probes is not None:
+        rows["probes"] = short_hash([dataclasses.asdict(probe) for probe in benchmark.probes.probes])
+    names = {"target": models.target, "retain_only": models.retain_only}
     return {
-        "rows": {name: load_rows(source).fingerprint for name, source in sources.items()}
-        | {"measured": fingerprint(measured)}
-        | ({} if probes is None else {"probes": short_hash([dataclasses.asdict(probe) for probe in probes.probes])}),
-        "models": {
-            "target": model_identity(models.target),
-            "retain_only": None if models.retain_only is None else model_identity(models.retain_only),
-        },
+        "rows": rows,
+        "models": {role: None if name is None else model_identity(name) for role, name in names.items()},
         "versions": versions(),
     }
 
@@ -189,7 +192,7 @@ def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | No
     """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
     recipe = config.recipe()
     paired = needs_preferred_answers(config)
-    if not (recipe.reads_labels or paired):
+    if not (recipe.reads_labels or paired):  # rows may have to be downloaded, so only for methods that look at them
         return None
     source = benchmark.forget_source_for(paired=paired)
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
-from atwu._extras import require
 from atwu._file_reading import prefix_errors, read_json
 from atwu._files import check_output_folder
 from atwu._names import lookup
@@ -22,7 +21,7 @@ from atwu.experiments.study_file import Study, Variant, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
-from atwu.methods.presets import Preset, find_preset
+from atwu.methods.presets import Preset, shipped_presets
 from atwu.methods.recipe import recipe
 from atwu.training.config import read_preset
 
@@ -47,10 +46,12 @@ class StudyPlan:
     @property
     def now(self) -> StudyPlan:
         """Return the plan of the variants to run, with those whose scorers they start from."""
+        if not self.asked:
+            return self
         wanted = [run for run in self.runs if run.label in self.asked]
         sources = [run.scorer_from for run in wanted]
         kept = [run for run in self.runs if run in wanted or run.folder in sources]
-        return replace(self, runs=tuple(kept)) if self.asked else self
+        return replace(self, runs=tuple(kept))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -81,19 +82,15 @@ class StudyPlan:
 
     def possible_with(self, benchmark: Benchmark) -> StudyPlan:
         """Drop variants, and metrics of the setting, that the benchmark's rows do not support."""
-        if self.study.probe:
-            require("sklearn", extra="probe")
-        if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
-            raise ValueError(
-                f"the study {self.study.name} trains a probe on labelled words; {benchmark.name} has none."
-            )
         reasons: dict[str, str] = {}
         for run in self.runs:
             if run.label in reasons:
                 continue
             if run.start is not None and not has_retain_only(self.setting):
                 reasons[run.label] = f"it starts from the retain-only model, which {self.setting.name} does not have"
-            elif reason := missing_requirement(run.config(self.setting), benchmark):
+                continue
+            reason = missing_requirement(run.config(self.setting), benchmark)
+            if reason is not None:
                 reasons[run.label] = f"it {reason}"
         setting, groups = self._measurable(benchmark)
         reasons |= {
@@ -108,14 +105,17 @@ class StudyPlan:
 
     def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, dict[str, str]]:
         """Return the setting with the groups of metrics that the benchmark supports, and why others are dropped."""
-        there = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
-        sets = {name for name, rows in {**there, **benchmark.extra_retain}.items() if rows}
-        sets |= {TASKS} if self.setting.evaluation.get("tasks") else set()
-        sets |= set() if benchmark.probes is None else {benchmark.probes.name}
+        rows_of = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout}
+        sets = {name for name, rows in {**rows_of, **benchmark.extra_retain}.items() if rows}
+        if self.setting.evaluation.get("tasks"):
+            sets.add(TASKS)
+        if benchmark.probes is not None:
+            sets.add(benchmark.probes.name)
         has_models = has_retain_only(self.setting)
         if self.study.metrics is not None:
             selected_metrics(self.study.metrics, sets=sets, weights=True, reference_models=has_models)
             return self.setting, {}
+        # A setting lists what is wanted if it can be had; what a study lists itself must be possible.
         groups: list[str] = []
         without: dict[str, str] = {}
         for name in self.setting.metrics:
@@ -136,18 +136,19 @@ def plan(
 ) -> StudyPlan:
     """Plan every run, or the variants `only`, and check its options, before any work starts."""
     folder, study = Path(folder), study.at(setting.name)
-    there = [variant.label for variant in study.variants]
-    unknown = [label for label in only if label not in there]
+    labels = [variant.label for variant in study.variants]
+    unknown = [label for label in only if label not in labels]
     if unknown:
-        raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(there)}.")
-    if presets is not None and not study.presets:
-        raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
-    if presets is not None and not Path(presets).is_dir():
-        raise ValueError(f"--presets {presets} is not a folder; give one that atwu tune wrote.")
-    if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
-        raise ValueError(
-            f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
-        )
+        raise ValueError(f"the study has no variant {unknown[0]!r}; it has {', '.join(labels)}.")
+    if presets is not None:
+        if not study.presets:
+            raise ValueError(f"the study sets `presets: false`; leave --presets {presets} out, or remove this key.")
+        if not Path(presets).is_dir():
+            raise ValueError(f"--presets {presets} is not a folder; give one that atwu tune wrote.")
+        if not any(_preset_file(variant, Path(presets)) for variant in study.variants):
+            raise ValueError(
+                f"{presets} contains no preset LABEL.yaml or METHOD.yaml of this study; atwu tune --study writes them."
+            )
     try:
         EvaluateConfig(**setting.evaluation)
     except ValueError as error:
@@ -169,44 +170,54 @@ def plan(
 def _runs(
     study: Study, setting: BenchmarkSetting, folder: Path, variant: Variant, presets: str | Path | None
 ) -> list[ExperimentRun]:
-    preset = _preset(setting, variant, presets) if study.presets else None
-    kept = {} if preset is None else _tuned(preset, setting, variant)
-    budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
-    changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
-    if preset is not None and not changed.items() <= preset.options.items():
-        budget = f"{budget}; tuned before a component was replaced"
-    runs, source = folder / "runs", variant.scorer_from
-    return [
-        ExperimentRun(
+    preset = None
+    if study.presets:
+        preset = _preset(setting, variant, presets)
+    tuned: dict[str, Any] = {}
+    budget = NO_TUNING
+    if preset is not None:
+        tuned = _tuned(preset, setting, variant)
+        budget = str(preset.about.get("budget", PUBLISHED_VALUES))
+        changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
+        if not changed.items() <= preset.options.items():
+            budget = f"{budget}; tuned before a component was replaced"
+    runs = []
+    for seed in study.seeds:
+        run = ExperimentRun(
             name=f"{variant.label}-s{seed}",
             method=variant.method,
-            options=kept | dict(variant.options),
+            options=tuned | dict(variant.options),
             seed=seed,
-            folder=runs / f"{variant_name(variant.label)}-s{seed}",
+            folder=folder / "runs" / f"{variant_name(variant.label)}-s{seed}",
             label=variant.label,
             budget=budget,
             start=variant.start,
-            scorer_from=None if source is None else runs / f"{variant_name(source)}-s{seed}",
         )
-        for seed in study.seeds
-    ]
+        if variant.scorer_from is not None:
+            run = replace(run, scorer_from=folder / "runs" / f"{variant_name(variant.scorer_from)}-s{seed}")
+        runs.append(run)
+    return runs
 
 
 def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | None) -> Preset | None:
     """Return the values that a variant starts from: those of a file, of the setting, or of the method whose published
     values its method uses."""
-    method, preset_setting = variant.method, setting.presets or setting.name
+    method = variant.method
     if folder is not None:
         path = _preset_file(variant, Path(folder))
-        preset = None if path is None else read_preset(path)
-        if preset is not None and preset.method != method:
+        if path is None:
+            return None
+        preset = read_preset(path)
+        if preset.method != method:
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
     row = METHODS.get(method)
-    own = find_preset(preset_setting, method)
+    shipped = shipped_presets(setting.presets or setting.name)
+    own = shipped.get(method)
     if own or row is None or row.values_from is None:
         return own
-    taken_over = find_preset(preset_setting, row.values_from)
+    # A method without published values, such as ATWU-NPO, is run with those of the method that it extends.
+    taken_over = shipped.get(row.values_from)
     if taken_over is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
@@ -230,16 +241,25 @@ def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[
     variant replaces are dropped.
     """
     searched = {name for name, option in component_options().items() if option.number or option.search is not None}
-    kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}
     parts = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
-    taken = recipe(variant.method, **parts).options if parts else searched
-    return {name: value for name, value in kept.items() if name not in searched or name in taken}
+    taken = recipe(variant.method, **parts).options
+    tuned = {}
+    for name, value in preset.options.items():
+        if name in searched:
+            kept = not parts or name in taken
+        else:
+            kept = name != "method" and name not in setting.training
+        if kept:
+            tuned[name] = value
+    return tuned
 
 
 def variant_name(label: str) -> str:
     """File name of a label: readable, and unique."""
     plain = re.sub(r"[^\w.+=-]+", "_", label).strip("_")
-    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+    if plain == label:
+        return plain
+    return f"{plain}-{short_hash(label)[:6]}"  # two labels may differ in the replaced characters only
 
 
 def study_record(

@@ -22,7 +22,7 @@ from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
 from atwu.evaluation.registry import EvaluateConfig, check_installed
-from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget, find_setting
+from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.executors import Executor
 from atwu.experiments.experiment_run import RunContext, run_config
 from atwu.experiments.run_search import open_storage, run_search, storage_place
@@ -96,11 +96,11 @@ class Tuning:
     study: str | None
     first_setting: str | None
     """Setting of the full search, as given; None for the study's own."""
-    here: BenchmarkSetting
+    first_stage: BenchmarkSetting
     """The same as an object."""
     transfer_to: str | None
     """Setting of the learning-rate search, as given."""
-    there: BenchmarkSetting
+    last_stage: BenchmarkSetting
     """Setting that the presets are for."""
     folder: Path
     storage: str
@@ -126,14 +126,23 @@ class Tuning:
     def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
         """Return the command that tunes one variant, with settings as given and without options that do not affect
         results."""
-        words = [*program(), "tune", *(["--method", variant.method] if self.study is None else ["--study", self.study])]
-        words += ["--setting", self.first_setting] if self.first_setting is not None else []
+        words = [*program(), "tune"]
+        if self.study is None:
+            words += ["--method", variant.method]
+        else:
+            words += ["--study", self.study]
+        if self.first_setting is not None:
+            words += ["--setting", self.first_setting]
         words += ["--trials", str(self.trials)]
         if self.transfer_to is not None:
             words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
-        words += ["--objective", self.objective] if self.objective is not None else []
-        words += ["--seed", str(self.seed)] if self.seed else []
-        return command_line([*words, *(word for text in fixed for word in ("--set", text))])
+        if self.objective is not None:
+            words += ["--objective", self.objective]
+        if self.seed:
+            words += ["--seed", str(self.seed)]
+        for text in fixed:
+            words += ["--set", text]
+        return command_line(words)
 
 
 def plan_tuning(
@@ -158,18 +167,22 @@ def plan_tuning(
     if (study is None) == (not methods):
         raise ValueError("give either --method, or --study with a study whose variants to tune.")
     load_plugins()
-    written = None if study is None else read_study(study)
-    here = None if setting or transfer_to or written is None else written.setting
-    first = None
-    if here is None:
+    written = first_stage = first = None
+    if study is not None:
+        written = read_study(study)
+        if not setting and not transfer_to:
+            first_stage = written.setting
+    if first_stage is None:
         first = setting or "people-tiny"
         if setting is None and transfer_to is not None:
             first = find_setting(transfer_to).surrogate or transfer_to
-        here = find_setting(first)
-    there = find_setting(transfer_to) if transfer_to else here
-    if there != here and there.name == here.name:
+        first_stage = find_setting(first)
+    last_stage = first_stage
+    if transfer_to:
+        last_stage = find_setting(transfer_to)
+    if last_stage != first_stage and last_stage.name == first_stage.name:
         raise ValueError(
-            f"{first or study} and {transfer_to} both have the name {there.name!r}, which identifies their "
+            f"{first or study} and {transfer_to} both have the name {last_stage.name!r}, which identifies their "
             "trials; rename one of them."
         )
     if written is not None:
@@ -192,32 +205,32 @@ def plan_tuning(
             for name in names:
                 METHODS.find(name)
         variants = [Variant(name, name, options) for name in names]
-    folder = output or Path("runs") / f"tune-{there.name}"
+    folder = output or Path("runs") / f"tune-{last_stage.name}"
     check_output_folder(folder)
     tuning = Tuning(
         variants=tuple(variants),
         every="all" in methods or study is not None,
         study=study,
         first_setting=first,
-        here=here,
+        first_stage=first_stage,
         transfer_to=transfer_to,
-        there=there,
+        last_stage=last_stage,
         folder=folder,
-        storage=storage_place(storage, output or Path("runs") / f"tune-{here.name}"),
+        storage=storage_place(storage, output or Path("runs") / f"tune-{first_stage.name}"),
         **numbers,
     )
     for variant in variants:
         if transfer_to is not None and "learning_rate" in variant.options:
             raise ValueError(f"{variant.label} sets the learning rate, so there is none to transfer; leave it open.")
-        for name, value in _for_preset({**there.training, **variant.options}).items():
+        for name, value in _for_preset({**last_stage.training, **variant.options}).items():
             if not isinstance(value, str | int | float | bool):
                 raise ValueError(
-                    f"{name} is {value!r} at {there.name}; a preset can only store numbers, texts, true and false. "
+                    f"{name} is {value!r} at {last_stage.name}; a preset can only store numbers, texts, true and false. "
                     f"Leave {name} out."
                 )
         _check_earlier(folder / f"{variant_name(variant.label)}{_TRIALS}", tuning)
         try:
-            run_config(here, variant.method, variant.options, seed=tuning.seed)
+            run_config(first_stage, variant.method, variant.options, seed=tuning.seed)
         except ValueError as error:
             raise ValueError(f"{variant.label}: {error}") from None
     return tuning
@@ -228,14 +241,16 @@ def _check_earlier(file: Path, tuning: Tuning) -> None:
     if not file.is_file():
         return
     try:
-        there = [str(search["setting"]) for search in read_object(file)["searches"]]
+        earlier = [str(search["setting"]) for search in read_object(file)["searches"]]
     except (LookupError, TypeError):
         raise ValueError(f"{file} is not a result of `atwu tune`; choose another --output.") from None
-    wanted = [tuning.here.name, *([tuning.there.name] if tuning.transfer_to is not None else [])]
+    wanted = [tuning.first_stage.name]
+    if tuning.transfer_to is not None:
+        wanted.append(tuning.last_stage.name)
     # A search of the first stage alone may be continued by a second one.
-    if wanted[: len(there)] != there:
+    if wanted[: len(earlier)] != earlier:
         raise FileExistsError(
-            f"{file} is of a search at {' and '.join(there)}, not {' and '.join(wanted)}; choose another --output."
+            f"{file} is of a search at {' and '.join(earlier)}, not {' and '.join(wanted)}; choose another --output."
         )
 
 
@@ -255,8 +270,8 @@ def tune_methods(
 ) -> TuningResult:
     """Tune methods, or continue; presets of a method are written when its searches are finished."""
     require("optuna", extra="tune")  # before an original model is trained
-    here, there, folder = tuning.here, tuning.there, tuning.folder
-    settings = {setting.name: setting for setting in (here, there)}
+    first_stage, last_stage, folder = tuning.first_stage, tuning.last_stage, tuning.folder
+    settings = {setting.name: setting for setting in (first_stage, last_stage)}
     goals = {name: objective_name(tuning.objective, setting) for name, setting in settings.items()}
     for name, setting in settings.items():
         check_installed(OBJECTIVES[goals[name]].groups, EvaluateConfig(**setting.evaluation))
@@ -275,27 +290,28 @@ def tune_methods(
                 raise ValueError(f"{variant.label} cannot be tuned: {reason}")
             left_out[variant.label] = reason
     variants = [variant for variant in tuning.variants if variant.label not in left_out]
-    for name, context in contexts.items() if variants else ():
-        contexts[name] = replace(context, references=original_result(context, goals[name], executor, folder=folder))
-
-    def run(search: Search) -> SearchResult:
-        return search_setting(search, contexts[search.setting.name], executor, folder=folder, say=say)
-
-    layers = layer_count(contexts[here.name].models)
+    if variants:
+        for name, context in contexts.items():
+            references = original_result(context, goals[name], executor, folder=folder)
+            contexts[name] = replace(context, references=references)
+    layers = layer_count(contexts[first_stage.name].models)
     finished: dict[str, list[SearchResult]] = {}
     for variant in variants:
-        name, results = variant_name(variant.label), [run(tuning.search(variant, here, layers))]
+        name = variant_name(variant.label)
+        search = tuning.search(variant, first_stage, layers)
+        results = [search_setting(search, contexts[first_stage.name], executor, folder=folder, say=say)]
         if tuning.transfer_to is not None:
             if results[0].best is None:  # its budget is used up; other methods continue
-                label = results[0].search.label
-                failed[variant.label] = f"all trials of {label} were pruned; there is no learning rate to transfer."
+                failed[variant.label] = (
+                    f"all trials of {search.label} were pruned; there is no learning rate to transfer."
+                )
                 (folder / f"{name}.yaml").unlink(missing_ok=True)  # of an earlier search
                 continue
-            count, goal = tuning.transfer_trials, tuning.objective
-            results.append(run(second_stage(results[0], there, trials=count, objective=goal)))
+            second = second_stage(results[0], last_stage, trials=tuning.transfer_trials, objective=tuning.objective)
+            results.append(search_setting(second, contexts[last_stage.name], executor, folder=folder, say=say))
         write_results(results, folder, name=name, command=tuning.command(variant, fixed))
         finished[variant.label] = results
-    return TuningResult(finished, left_out, failed, contexts[there.name].models)
+    return TuningResult(finished, left_out, failed, contexts[last_stage.name].models)
 
 
 def layer_count(models: Models) -> int:
@@ -341,10 +357,13 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         budgets.append(f"{result.count}{what} at {result.search.setting.name}")
     names = (search.objective, *OBJECTIVES[search.objective].names)
     terms = zip(names, (best.value, best.forget, best.retain), strict=True)
+    benchmark = setting.benchmark
+    if not isinstance(benchmark, str):  # rows of the user's own
+        benchmark = benchmark.forget
     about = {
-        "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
+        "benchmark": benchmark,
         "setting": setting.name,
-        "model": str(target) if isinstance(target, FinetunedTarget) else target,
+        "model": str(target),
         "source": command,
         "budget": ", then ".join(budgets),
         "pruned": sum(result.pruned for result in results),
@@ -353,11 +372,10 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         "seed": search.seed,
         "result": {name: round(value, 4) for name, value in terms if value is not None},
     }
-    # Nine digits are far more precise than the result.
-    own = {
-        name: float(f"{value:.9g}") if isinstance(value, float) else value
-        for name, value in search.run_options(best.point).items()
-    }
+    own = search.run_options(best.point)
+    for name, value in own.items():
+        if isinstance(value, float):  # nine digits are far more precise than the result
+            own[name] = float(f"{value:.9g}")
     write_preset(preset, {"method": search.method, **_for_preset({**setting.training, **own})}, about)
 
 

@@ -53,13 +53,7 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
-from atwu.request.measurement import (
-    Reading,
-    ask_model,
-    general_answers,
-    measured_sets,
-    untested,
-)
+from atwu.request.measurement import Reading, ask_model, general_answers, measured_sets, untested
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
 from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
@@ -111,7 +105,9 @@ def judge_export(
     about_cost = cost_criteria(before, after, retain_loss_increase, max_retain_increase)
     outcome = _outcome(before.select(set=FORGET), after.select(set=FORGET), damaged=not all_met(about_cost))
     missed = [criterion.sentence for criterion in about_cost if not criterion.met]
-    advice = () if outcome in GOOD else (_ADVICE[outcome],)
+    next_steps = next_commands
+    if outcome not in GOOD:
+        next_steps = (_ADVICE[outcome], *next_commands)
     return RequestVerdict(
         outcome=outcome,
         reason=" ".join((about_facts[0].sentence, *missed)),
@@ -120,7 +116,7 @@ def judge_export(
         states=state_counts(before.select(set=FORGET), after.select(set=FORGET)),
         leaks=after.select(set=FORGET).stating,
         samples=sample_answers(after),
-        next_steps=(*advice, *next_commands),
+        next_steps=next_steps,
         not_tested=not_tested,
         notes=notes,
     )
@@ -128,16 +124,18 @@ def judge_export(
 
 def _outcome(before: FactTable, after: FactTable, *, damaged: bool) -> str:
     """Return the outcome: facts came back if the rule held and does not any more, or clearly more answers state one."""
-    said, now = before.count(), after.count()
+    earlier, now = before.count(), after.count()
     # A run that had not forgotten either does not lose its verdict by the export.
-    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, said)):
+    if not facts_forgotten(after) and (facts_forgotten(before) or clearly_more(now, earlier)):
         return BACK
     if damaged:
         return EXPORT_DAMAGED
-    return WITHIN if now.answers_stating > said.answers_stating else SAME
+    if now.answers_stating > earlier.answers_stating:
+        return WITHIN
+    return SAME
 
 
-EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
+EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"  # also what tells an export from another folder
 
 Form = tuple[str, str, Path | None]
 """Format, GGUF type, and checkout of llama.cpp."""
@@ -202,8 +200,12 @@ def export(
         folder = Path(output).expanduser().absolute()
     else:
         folder = source.path.with_name(f"{source.path.name}-{format}")
-    _check_inputs_kept(folder, source, llama_cpp, {"forget rows": forget, "retain rows": retain})
+    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
+    if is_adapter(str(source.path)):
+        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
+    check_inputs_kept(folder, inputs | rows_read({"forget rows": forget, "retain rows": retain}))
     _check_output(folder, source, overwrite=overwrite)
+    # All checks that need no weights come first: what follows takes minutes and gigabytes.
     place = pick_device(device)
     config = load_config(str(source.path), **source.loading.load_kwargs)
     tokenizer = load_tokenizer(str(source.path), **source.loading.tokenizer_kwargs)
@@ -216,6 +218,7 @@ def export(
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     questions = _questions(source, rows, model, tokenizer)
     say(f"asking the model about {len(questions.sets[FORGET])} facts")
+    # Before adapters are merged: what is compared is the model of the run, as it was trained.
     before = _measure(model, tokenizer, questions, name="before export")
     by_unlearning = None
     if format != "adapter":
@@ -224,17 +227,25 @@ def export(
         model = source.merged(model, place)
         by_unlearning = _change_by_unlearning(source, model, say)
 
+    stored_type = None
+    if format == "gguf":
+        stored_type = form[1]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        say(f"writing {format} {form[1]}" if format == "gguf" else f"writing {format}")
+        say(" ".join(filter(None, ("writing", format, stored_type))))
         written, by_quantization, stored = write_export(*form, source, model, tokenizer, staging)
         loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
         if by_quantization is None:
             by_quantization = relative_change(model, plain_weights(loaded))
-        if llama_cpp is not None:
+        if llama_cpp is not None:  # files of our own writer were checked before
             same_tokens(tokenizer, loaded_tokenizer, every)
             _check_config(config, loaded.config)
-        files = _files_in(staging)
+        paths = sorted(file for file in staging.rglob("*") if file.is_file())
+        files = {
+            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+            for file in paths
+        }
+        size = sum(file.stat().st_size for file in paths)
         # Before the exported model is run, since the memory may not hold both at work.
         del model, stored
         gc.collect()
@@ -251,11 +262,16 @@ def export(
             notes=_notes(by_unlearning, by_quantization),
             next_commands=_next_commands(model_path, source, format, forget),
         )
+        original = source.record.get("original_model", {}).get("model")
+        if original is not None:
+            original = public_text(original)
         record = {
             "schema": EXPORT_SCHEMA,
-            **_provenance(source),
+            "run": source.path.name,
+            "run_fingerprint": source.record.get("result_fingerprint"),
+            "original_model": original,
             "format": format,
-            "gguf_type": form[1] if format == "gguf" else None,
+            "gguf_type": stored_type,
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
@@ -271,7 +287,7 @@ def export(
         }
         write_json(staging / EXPORT_NAME, record)
         _publish(staging, folder)
-    return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+    return Exported(model_path, verdict, size)
 
 
 def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:
@@ -289,15 +305,6 @@ def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> 
     if llama_cpp is not None:
         checkout = Path(llama_cpp).expanduser().absolute()
     return format, gguf_type, checkout
-
-
-def _check_inputs_kept(
-    folder: Path, source: Source, llama_cpp: str | Path | None, rows: Mapping[str, str | None]
-) -> None:
-    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
-    if is_adapter(str(source.path)):
-        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    check_inputs_kept(folder, inputs | rows_read(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +352,9 @@ def retain_loss_increase(before: _Measured, after: _Measured) -> float:
 
 def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, place: Any) -> tuple[Any, Any]:
     """Load the written model as a user would; AtwuError if it is not the one that was `stored`."""
-    base = source.loading.base if format == "adapter" else None
+    base = None
+    if format == "adapter":  # all others are models of their own
+        base = source.loading.base
     loading = ModelLoadArgs(trust_remote_code=source.loading.trust_remote_code, base=base)
     loaded, tokenizer = open_model(str(written), loading, device=place)
     if stored is not None and model_fingerprint(loaded) != model_fingerprint(stored):
@@ -353,28 +362,14 @@ def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, pla
     return loaded, tokenizer
 
 
-def _files_in(folder: Path) -> dict[str, dict[str, Any]]:
-    return {
-        file.relative_to(folder).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 def _notes(by_unlearning: float | None, by_quantization: float) -> tuple[str, ...]:
+    """Say how much the matrices changed; nothing where they did not."""
     if not by_quantization:
         return ()
-    unlearning = "" if by_unlearning is None else f" (unlearning: {100 * by_unlearning:.2g} %)"
-    return (f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %{unlearning}.",)
-
-
-def _provenance(source: Source) -> dict[str, Any]:
-    original = source.record.get("original_model", {}).get("model")
-    return {
-        "run": source.path.name,
-        "run_fingerprint": source.record.get("result_fingerprint"),
-        "original_model": None if original is None else public_text(original),
-    }
+    note = f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %"
+    if by_unlearning is not None:
+        note += f" (unlearning: {100 * by_unlearning:.2g} %)"
+    return (f"{note}.",)
 
 
 def _publish(staging: Path, folder: Path) -> None:
@@ -441,6 +436,7 @@ def _check_config(one: Any, other: Any) -> None:
         pair = [getattr(settings, name, None) for settings in (one, other)]
         if pair[0] != pair[1]:
             raise AtwuError(f"transformers reads {name} {pair[1]} from the file, but the model has {pair[0]}.")
+    # Not in the weights: with other rotary frequencies the same weights are another model.
     for rope in ("rope_type", "rope_theta", "factor"):
         pair = [(getattr(settings, "rope_parameters", None) or {}).get(rope) for settings in (one, other)]
         if pair[0] != pair[1]:
@@ -453,8 +449,10 @@ def _check_config(one: Any, other: Any) -> None:
 def _next_commands(model: Path, source: Source, form: str, forget: str | None) -> tuple[str, ...]:
     rows = forget or source.record["data"][FORGET]["source"]
     options = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
-    return (
+    commands = [
         command_line([*program(), "chat", str(model), "--compare", str(source.path)]),
         command_line([*program(), "evaluate", "--model", str(model), *options]),
-        *([command_line(["llama-server", "-m", str(model)])] if form == "gguf" else []),
-    )
+    ]
+    if form == "gguf":
+        commands.append(command_line(["llama-server", "-m", str(model)]))
+    return tuple(commands)

@@ -66,6 +66,8 @@ class Source:
         """Merge the adapters into plain weights; the given model (`open`) is consumed."""
         bits = self.base_bits
         if bits is not None:
+            # Loaded anew, since adapters on quantized weights cannot be merged, and rounded as in training: the adapters were
+            # trained on the rounded weights.
             base = self._quantized_base(bits, device)
             return add_adapter(dequantize_model(base), str(self.path))
         adapted = adapters_of(model)
@@ -79,9 +81,11 @@ class Source:
         """Return the rows of a set: the given ones, else those of the run."""
         if source is not None:
             return load_rows(source).rows
-        kept = RequestFolder(self.path).rows(RETAIN) if name == RETAIN else None
-        if kept is not None:
-            return kept
+        files = RequestFolder(self.path)
+        if name == RETAIN:  # a request builds its own retain set and keeps it
+            kept = files.rows(RETAIN)
+            if kept is not None:
+                return kept
         known = self._recorded(name)
         if known is None:
             raise ValueError(f"{self.path} has no record of its {name} rows; give them with --{name} FILE.")
@@ -94,7 +98,6 @@ class Source:
         labelled = self.config.get("forget_words") is not None  # only the recorded rows have labels
         if len(rows) != known.count or (not labelled and fingerprint(rows) != known.fingerprint):
             raise ValueError(f"{known.source} no longer has the {name} rows of the run; give them with --{name} FILE.")
-        files = RequestFolder(self.path)
         if name == FORGET and files.key() is not None:
             return with_facts(rows, files.request().facts)
         return rows
@@ -105,10 +108,9 @@ class Source:
         files = RequestFolder(self.path)
         if files.key() is None:
             known = self.record.get("data", {}).get(name)
-            recorded = known is not None and known["source"] is not None
-            if recorded:
-                return RowsUsed(known["source"], known["rows"], known["fingerprint"])
-            return None
+            if known is None or known["source"] is None:  # rows that Python code passed have no source
+                return None
+            return RowsUsed(known["source"], known["rows"], known["fingerprint"])
         request = files.request()
         if name == FORGET:
             return replace(request.forget, source=files.forget_source(request.forget.source))
@@ -135,13 +137,14 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
     if folder.is_file():
         raise NotADirectoryError(f"{path} is a file; give the folder of a run or of a model.")
     if not folder.is_dir():
+        hint = ""
         unfinished = folder.with_name(f"{folder.name}.incomplete")
         if unfinished.is_dir():
             hint = f" The run is not finished ({unfinished.name}); repeat its command to resume it."
-        else:
-            hint = ""
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     own_revision = None if is_adapter(str(folder)) else loading.revision  # an adapter's is that of its base
     check_model_name(str(folder), base=loading.base, revision=own_revision)
-    file = folder / RECORD_NAME
-    return Source(folder, loading, read_object(file) if file.is_file() else {})
+    record: dict[str, Any] = {}
+    if (folder / RECORD_NAME).is_file():
+        record = read_object(folder / RECORD_NAME)
+    return Source(folder, loading, record)

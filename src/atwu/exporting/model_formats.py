@@ -36,6 +36,7 @@ SCRIPT = "convert_hf_to_gguf.py"
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
 """Types that the script writes; `llama-quantize` makes all others from F32."""
 _PLACES = ("build/bin", "bin", ".")
+"""Where builds of llama.cpp leave their programs."""
 
 
 def check_format(
@@ -108,20 +109,24 @@ def write_export(
         return folder, 0.0, None
     set_end_ids(model, tokenizer)
     state_tying(model)
-    stored = model if form == "safetensors" else quantize_model(model, form)
-    stored.save_pretrained(folder)
-    return folder, 0.0 if stored is model else relative_change(model, plain_weights(stored)), stored
+    if form == "safetensors":
+        model.save_pretrained(folder)
+        return folder, 0.0, model
+    quantized = quantize_model(model, form)
+    quantized.save_pretrained(folder)
+    return folder, relative_change(model, plain_weights(quantized)), quantized
 
 
 def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
     """Check that two tokenizers agree on rows, on special tokens, and on spaces, digits, lines and Unicode."""
+    # Added tokens with text around them, at which tokenizers treat spaces differently.
     probes = (*_PROBES, "".join(f"{token} a " for token in tokenizer.get_added_vocab()))
     texts = [*probes, *((row.question or row.answer) for row in rows)]
-    one, two = (
-        [*(each(text).input_ids for text in probes), *Encoder(each).encode_rows(rows, what="rows").rows]
-        for each in (tokenizer, other)
-    )
-    different = [text for text, left, right in zip(texts, one, two, strict=True) if left != right]
+    encoded = []
+    for compared in (tokenizer, other):
+        ids = [compared(text).input_ids for text in probes]
+        encoded.append([*ids, *Encoder(compared).encode_rows(rows, what="rows").rows])
+    different = [text for text, left, right in zip(texts, *encoded, strict=True) if left != right]
     if different:
         raise ValueError(
             f"{len(different)} of {len(texts)} texts are tokenized differently when transformers reads the file, such as "
@@ -130,13 +135,15 @@ def same_tokens(tokenizer: Any, other: Any, rows: Sequence[Example]) -> None:
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
+    script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile"]
     written = CONVERTED.get(kind.upper())
-    first = path if written else path.with_suffix(".f32.gguf")
-    script = [sys.executable, str(folder / SCRIPT), str(model), "--outfile", str(first)]
-    _run([*script, "--outtype", written or "f32"], first)
-    if written is None:
-        _run([str(_quantizer(folder)), str(first), str(path), kind], path)
-        first.unlink()
+    if written is not None:
+        _run([*script, str(path), "--outtype", written], path)
+        return
+    whole = path.with_suffix(".f32.gguf")
+    _run([*script, str(whole), "--outtype", "f32"], whole)
+    _run([str(_quantizer(folder)), str(whole), str(path), kind], path)
+    whole.unlink()
 
 
 def _quantizer(folder: Path) -> Path | None:
@@ -148,6 +155,7 @@ def _run(command: list[str], written: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not written.is_file():
         output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-        raise ValueError(
-            f"{Path(command[1] if command[0] == sys.executable else command[0]).name} failed: {output[-1]}"
-        )
+        program = command[0]
+        if program == sys.executable:  # the script, not Python
+            program = command[1]
+        raise ValueError(f"{Path(program).name} failed: {output[-1]}")

@@ -92,8 +92,11 @@ def number(
         positive: whether 0 is rejected.
         learned: whether it only has an effect with learned weights.
     """
-    facts = {"help": help, "symbol": symbol, "search": search, "above" if positive else "least": 0, "learned": learned}
-    return dataclasses.field(default=default, metadata=facts | {"number": True, "strict": True})
+    facts = {"help": help, "symbol": symbol, "search": search, "learned": learned, "number": True, "strict": True}
+    bound = {"least": 0}
+    if positive:
+        bound = {"above": 0}
+    return dataclasses.field(default=default, metadata=facts | bound)
 
 
 def setting(
@@ -243,6 +246,7 @@ class Loss(Component):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # A typing error would otherwise give a loss that silently gets no reference.
         for output in cls.original:
             lookup("output of the original model", output, ORIGINAL_OUTPUTS)
 
@@ -270,9 +274,11 @@ class Loss(Component):
         from atwu.modeling.reference import ReferenceSpec
 
         logps, states = "logps" in self.original, "distributions" in self.original
-        layer = self.reads_layer(layers) if "layer" in self.original else None
+        layer = None
+        if "layer" in self.original:
+            layer = self.reads_layer(layers)
         specs: dict[str, ReferenceSpec] = {rows: ReferenceSpec(logps=logps, states=states, layer=layer)}
-        if logps and self.reads_alternates:
+        if logps and self.reads_alternates:  # a preference between two answers has a log ratio of each
             specs["alternate"] = ReferenceSpec(logps=True)
         return specs
 
@@ -300,6 +306,7 @@ class Loss(Component):
 
     def comparison(self, rows: RowsName, batch: TokenBatch, inputs: LossInputs) -> Comparison | None:
         """Return how `from_distributions` is computed on a batch; None if the loss has none."""
+        # A loss compares distributions if it says how: a flag beside the method could contradict it.
         if type(self).from_distributions is Loss.from_distributions:
             return None
         from atwu.modeling.distribution_distance import Comparison

@@ -47,6 +47,7 @@ class LossTerms:
         return self.ref_logps
 
     def constant(self) -> LossTerms:
+        """Return the terms without gradient, for a scorer step, which must not train the model."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         tensors = {name: value.detach() for name, value in values.items() if hasattr(value, "detach")}
         return dataclasses.replace(self, **tensors)
@@ -144,7 +145,7 @@ class AnswerRows:
 
 
 def _no_reference() -> Reference:
-    from atwu.modeling.reference import Reference
+    from atwu.modeling.reference import Reference  # imports torch, which this module does not
 
     return Reference()
 

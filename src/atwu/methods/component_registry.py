@@ -140,6 +140,7 @@ def component_options() -> dict[str, ComponentOption]:
     others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values(), *REPLACEMENT_LOSSES.values()))
     components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *others)
     options: dict[str, ComponentOption] = {}
+    # A name is one flag and one key of YAML, whichever component has it, so that it has one help and one default.
     for component in components:
         for option in options_of_component(component):
             known = options.setdefault(option.name, option)
@@ -231,6 +232,7 @@ def _function_name(function: Callable[..., Any]) -> str:
         raise ValueError(
             f"the source of {function!r} cannot be read ({error}); define it with def in a file."
         ) from None
+    # The source alone would not tell apart functions of one name whose defaults are computed.
     digest = hashlib.sha256(f"{source}{function.__kwdefaults__}".encode()).hexdigest()[:12]
     return f"{function.__module__}.{function.__qualname__}#{digest}"
 
@@ -241,7 +243,9 @@ def _from_function(kind: ComponentKind, function: Callable[..., Any]) -> Any:
     inputs, numbers = _arguments(function, allowed)
 
     def compute(self: Any, context: Any, weights: Any = None) -> Any:
-        arguments = {name: weights if name == "weights" else getattr(context, name) for name in inputs}
+        arguments = {name: getattr(context, name) for name in inputs if name != "weights"}
+        if "weights" in inputs:
+            arguments["weights"] = weights
         values = function(**arguments, **{name: getattr(self, name) for name in numbers})
         shape = getattr(values, "shape", None)
         if shape != context.logps.shape:

@@ -42,6 +42,7 @@ def _weights(forget: float, retain: float, **values: float) -> Values:
 
 
 _PAPER = "ATWU paper"
+# Numbers of several methods: one without published values takes over those of another (`values_from`).
 _GRAD_DIFF = _weights(0.12, 0.80)
 _DPO = _weights(3.80, 0.15, beta=0.21)
 _NPO = _weights(0.12, 4.10, beta=0.10)

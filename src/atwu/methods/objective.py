@@ -138,6 +138,9 @@ def micro_batch_loss(
         row_losses = recipe.replacement_component.values(learned.logps, learned.mask)
         replacement_term = sequence_mean(row_losses, count=counts.forget_rows)
         others.append(recipe.replacement_component.replacement_weight * replacement_term)
+    without_forget = None
+    if others:
+        without_forget = sum(others[1:], start=others[0])
     return UnlearningLoss(
         loss=sum(others, start=weighted_forget),
         forget=forget_term,
@@ -148,7 +151,7 @@ def micro_batch_loss(
         terms=terms,
         factor=factor,
         outputs=out,
-        without_forget=sum(others[1:], start=others[0]) if others else None,
+        without_forget=without_forget,
         kept=kept,
         retain_per_row=retain_per_row,
     )
@@ -372,7 +375,8 @@ def _everywhere(batch: TokenBatch, *, appends: bool) -> TokenBatch:
         return TokenBatch(batch.input_ids, batch.attention_mask, labels)
     ids, mask = (nn.functional.pad(tensor, (0, 1)) for tensor in (batch.input_ids, batch.attention_mask))
     width = mask.shape[1]
-    last = width - 1 - mask.flip(1).int().argmax(dim=1)
+    last = width - 1 - mask.flip(1).int().argmax(dim=1)  # padding may be on either side
     row = torch.arange(mask.shape[0], device=mask.device)
+    # Any id would do: the loss of such a method reads the prediction before the appended token, not the token.
     ids[row, last + 1], mask[row, last + 1] = ids[row, last], True
     return TokenBatch(ids, mask, ids.masked_fill(~mask, IGNORE_INDEX))

@@ -99,6 +99,7 @@ class Recipe:
     def options(self) -> dict[str, ComponentOption]:
         """All options of this method: hyperparameters first, then settings, each in the order of the components."""
         taken = _taken(self.components, learned=self.scores is not None, retained=self.retain_component is not None)
+        # Of a name that two components declare, the help of the later one: the loss, not the weighting.
         options = {name: declared[-1] for name, declared in taken.items()}
         return dict(sorted(options.items(), key=lambda entry: not entry[1].number))
 
@@ -248,6 +249,7 @@ class Recipe:
         specs = self.forget_component.reference_specs("forget", layers)
         if self.preserve_component is not None:
             kept = self.preserve_component.reference_specs("forget", layers)
+            # Both losses read the forget rows; what the forget loss needs of them must not be lost.
             both = {name: dataclasses.replace(specs[name], states=True) for name in specs.keys() & kept}
             specs = {**specs, **kept, **both}
         if self.retain_component is not None:
@@ -367,6 +369,7 @@ def _taken(
     taken: dict[str, list[ComponentOption]] = {}
     for component in components:
         for option in options_of_component(component):
+            # `TermWeights` has both weights, also for a method without retain loss, where one would have no effect.
             if (learned or not option.learned) and (retained or option.name != "retain_weight"):
                 taken.setdefault(option.name, []).append(option)
     return taken

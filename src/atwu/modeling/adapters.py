@@ -57,7 +57,7 @@ class Lora:
         if self.r < 1:
             raise ValueError(f"the LoRA rank r must be a whole number >= 1, got {self.r!r}.")
         if self.alpha is None:
-            object.__setattr__(self, "alpha", 2.0 * self.r)
+            object.__setattr__(self, "alpha", 2.0 * self.r)  # the dataclass is frozen
         elif not 0 < self.alpha < math.inf:
             raise ValueError(f"the LoRA alpha must be a finite number > 0, got {self.alpha}.")
         if not 0 <= self.dropout < 1:
@@ -94,6 +94,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
         torch.default_generator.manual_seed(seed)
         adapted: PeftModel = peft.get_peft_model(base, config)
     check_adapted(adapted, weights)
+    # peft records the path as given: relative, or in the cache, it would not be found again.
     recorded = Path(str(config.base_model_name_or_path or ""))
     if recorded != Path() and recorded.is_dir():
         config.base_model_name_or_path = stable_name(recorded.resolve())
@@ -180,7 +181,8 @@ def equals_base(model: nn.Module) -> bool:
     adapted = adapters_of(model)
     if adapted is None:
         return True
-    return not any(bool(p.detach().any()) for name, p in adapted.named_parameters() if "lora_B" in name)
+    # B starts at 0 (Hu et al. 2022), so that the product B A is 0 until the first step.
+    return not any(bool(weight.detach().any()) for name, weight in adapted.named_parameters() if "lora_B" in name)
 
 
 # Which weights get adapters
@@ -213,6 +215,12 @@ class Weight:
         """Whether it is adapted only if named explicitly."""
         return not OPT_IN.isdisjoint(self.name.split("."))
 
+    def is_named(self, target: str) -> bool:
+        """Whether its name ends in a target; one of the opt-in modules must be in the target itself."""
+        if self.opt_in and OPT_IN.isdisjoint(target.split(".")):
+            return False
+        return f".{self.name}".endswith(f".{target}")
+
 
 def adaptable_weights(model: nn.Module) -> list[Weight]:
     """Return all linear layers and stacked experts of a model."""
@@ -241,14 +249,17 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
         usual = [weight for weight in every if not weight.opt_in and weight.name not in ineffective]
         groups = {"any linear layer": [weight for weight in usual if weight.name.startswith(prefixes)]}
     else:
-        groups = {target: [weight for weight in every if _is_named(weight, target)] for target in targets}
+        groups = {target: [weight for weight in every if weight.is_named(target)] for target in targets}
     have = sorted({weight.name.rpartition(".")[2] for weight in every})
+    count = len(block_list(model) or ())
     for target, weights in groups.items():
         if not weights:
             hint = did_you_mean(target, have, shown=str)
             raise ValueError(f"no linear layer is named {target!r}; this model has {', '.join(have)}.{hint}")
         if layers is not None:
-            starts = _starts_of_layers(model, prefixes[0], layers)
+            if max(layers) >= count:
+                raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
+            starts = tuple(f"{prefixes[0]}{index}." for index in layers)
             groups[target] = [weight for weight in weights if weight.name.startswith(starts)]
             if not groups[target]:
                 raise ValueError(f"{target!r} occurs in none of the LoRA layers {layers}; remove one of them.")
@@ -260,26 +271,19 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     return [weight for weight in every if weight.name in selected]
 
 
-def _is_named(weight: Weight, target: str) -> bool:
-    if not f".{weight.name}".endswith(f".{target}"):
-        return False
-    return not weight.opt_in or not OPT_IN.isdisjoint(target.split("."))
-
-
-def _starts_of_layers(model: nn.Module, prefix: str, layers: Sequence[int]) -> tuple[str, ...]:
-    count = len(block_list(model) or ())
-    if max(layers) >= count:
-        raise ValueError(f"LoRA layers must be between 0 and {count - 1} for this model, got {layers}.")
-    return tuple(f"{prefix}{index}." for index in layers)
-
-
 def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float) -> tuple[list[str], list[str]]:
     """Return the `target_modules` and `target_parameters` with which peft adapts exactly these weights."""
     modules: list[str] = []
     parameters: list[Weight] = []
     for weight in weights:
         leaf = weight.name.rpartition(".")[2]
-        if _multiplies_only(weight.owner) and not _peft_rewrites(model, leaf):
+        # As a module, which allows dropout, where the layer is known to compute its matrix product only: peft adds the
+        # adapter's output to that of the layer.
+        owner: Any = type(weight.owner)
+        multiplies_only = _is_linear(weight.owner)
+        if isinstance(weight.owner, nn.Linear):
+            multiplies_only = owner.forward is nn.Linear.forward or owner.__module__.startswith("bitsandbytes")
+        if multiplies_only and not _peft_rewrites(model, leaf):
             modules.append(weight.name)
         else:
             parameters.append(weight)
@@ -299,12 +303,19 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
-    """Check that peft adapted exactly the selected weights."""
+    """Check that peft adapted exactly the selected weights, and will read their adapters from a file."""
+    import peft
+    from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
+
     expected, actual = {weight.parameter_name for weight in weights}, set(adapters_by_weight(adapted.get_base_model()))
+    # On loading, peft mistakes some adapters for those of another version of the model, and drops them.
+    saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    loaded = convert_peft_adapter_state_dict_for_transformers(adapted, adapted.peft_config["default"], dict(saved))
+    lost = {without_wrappers(name.partition(".lora_")[0]) for name in saved.keys() - loaded.keys()}
     differences = (
         ("does not adapt", expected - actual),
         ("also adapts", actual - expected),
-        ("cannot load again, once saved, the adapters", _lost(adapted)),
+        ("cannot load again, once saved, the adapters", {name.removeprefix("base_model.model.") for name in lost}),
     )
     for what, names in differences:
         if names:
@@ -364,36 +375,17 @@ def _ineffective(model: nn.Module, every: Sequence[Weight]) -> dict[str, str]:
     for weight in every:
         if holders[id(weight.tensor)] > 1 or uses[id(weight.owner)] > 1:
             ineffective[weight.name] = "other layers share its weight"
-        elif _read_past(model, weight):
+            continue
+        above, _, leaf = weight.name.rpartition(".")
+        parent = model.get_submodule(above)
+        if weight.stacked or not hasattr(parent, "A_log"):
+            continue
+        # A state space layer (Mamba etc.) passes the weights of some layers to its kernel, bypassing any adapter. Only its
+        # source says which.
+        reads = rf"self\.{leaf}\.weight\b(?!\.(dtype|device|shape))"
+        if re.search(reads, inspect.getsource(type(parent))):
             ineffective[weight.name] = "the model uses its weight without calling the layer"
     return ineffective
-
-
-def _read_past(model: nn.Module, weight: Weight) -> bool:
-    """Return whether a state space layer (Mamba etc.) passes the weight itself to its kernel, bypassing any adapter."""
-    above, _, leaf = weight.name.rpartition(".")
-    parent = model.get_submodule(above)
-    if weight.stacked or not hasattr(parent, "A_log"):
-        return False
-    return re.search(rf"self\.{leaf}\.weight\b(?!\.(dtype|device|shape))", inspect.getsource(type(parent))) is not None
-
-
-def _multiplies_only(module: nn.Module) -> bool:
-    """Return whether a linear layer is known to compute its matrix product only, so that peft can add the adapter's output."""
-    if isinstance(module, nn.Linear):
-        return type(module).forward is nn.Linear.forward or type(module).__module__.startswith("bitsandbytes")
-    return _is_linear(module)
-
-
-def _lost(adapted: Any) -> set[str]:
-    """Return the adapters that peft, on loading, would mistake for those of another version of the model."""
-    import peft
-    from peft.utils.transformers_weight_conversion import convert_peft_adapter_state_dict_for_transformers
-
-    saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    loaded = convert_peft_adapter_state_dict_for_transformers(adapted, adapted.peft_config["default"], dict(saved))
-    lost = (without_wrappers(name.partition(".lora_")[0]) for name in saved.keys() - loaded.keys())
-    return {name.removeprefix("base_model.model.") for name in lost}
 
 
 def _peft_rewrites(model: nn.Module, leaf: str) -> bool:

@@ -144,17 +144,16 @@ def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]
     """
     slots: list[Tensor] = [torch.empty(0)] * len(rows)
     owned: list[Tensor] = [torch.empty(0)] * len(rows)
-    before, used = None, 0
+    last_row: list[int] = []
+    last_slots = torch.empty(0, dtype=torch.long)
+    used = 0
     for place in sorted(range(len(rows)), key=rows.__getitem__):
         row = rows[place]
-        shared = 0
-        if before is not None:
-            shared = common_start(rows[before], row)
-        slots[place] = fresh = torch.arange(used, used + len(row) - shared)
-        if before is not None:
-            slots[place] = torch.cat([slots[before][:shared], fresh])
+        shared = common_start(last_row, row)
+        fresh = torch.arange(used, used + len(row) - shared)
+        slots[place] = torch.cat([last_slots[:shared], fresh])
         owned[place] = torch.arange(len(row)) >= shared
-        before, used = place, used + len(fresh)
+        last_row, last_slots, used = row, slots[place], used + len(fresh)
     return slots, owned
 
 
@@ -171,7 +170,7 @@ class Packing:
     """Where attention finds the tokens of each row, in a packed row of slots."""
 
     groups: tuple[Tensor, ...]
-    """Slots of rows of similar length, padded with any slot; shape (rows, width)."""
+    """Slots of rows of similar length, padded with any slot, since causal attention never looks ahead; shape (rows, width)."""
     outputs: Tensor
     """For each slot, its index among the outputs of all groups; in a slot of several rows, that of its first row."""
     float32: bool = False

@@ -121,6 +121,7 @@ def keep_freed_memory(device: torch.device) -> None:
     """
     mallopt = _malloc_function("mallopt")
     if device.type == "cpu" and mallopt is not None:
+        # Blocks above the first threshold have pages of their own; above the second, the end of the heap is given back.
         mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         mallopt(_M_TRIM_THRESHOLD, _LARGEST)
 
@@ -143,7 +144,10 @@ def machine(device: torch.device) -> str:
     """Describe the hardware that affects numerical results: name of the GPU, or of the CPU with its vector instructions."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text(encoding="utf-8").splitlines() if facts.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{next(names, platform.machine())}, {torch.backends.cpu.get_cpu_capability()}"
+    name = platform.machine()
+    facts = Path("/proc/cpuinfo")  # of Linux; Python has no function for the name of a processor
+    if facts.is_file():
+        lines = facts.read_text(encoding="utf-8").splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        name = next(names, name)
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

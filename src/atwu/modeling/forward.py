@@ -115,24 +115,14 @@ def forward_tokens(
     for batch, own, predicting, comparison in zip(checked, arranged.own, arranged.predicting, compared, strict=True):
         mask, span = batch.mask, slice(first, first + own.shape[0])
         first += own.shape[0]
-        optional = {
-            "predictions": head.predictions,
-            "entropy": head.entropy,
-            "variance": head.variance,
-            "distance": None if comparison is None else output.distances,
-            "slope": None if comparison is None else output.slopes,
-        }
-        results.append(
-            TokenOutputs(
-                logps=_to_grid(head.logps[span], mask),
-                mask=mask,
-                states=output.states,
-                own=own,
-                predicting=predicting,
-                layer_states=None if output.layer_states is None else output.layer_states[own],
-                **{name: _to_grid(values[span], mask) for name, values in optional.items() if values is not None},
-            )
-        )
+        values = {"predictions": head.predictions, "entropy": head.entropy, "variance": head.variance}
+        if comparison is not None:  # the other batches of the pass have zeros there
+            values |= {"distance": output.distances, "slope": output.slopes}
+        optional = {name: _to_grid(value[span], mask) for name, value in values.items() if value is not None}
+        if output.layer_states is not None:
+            optional["layer_states"] = output.layer_states[own]
+        logps = _to_grid(head.logps[span], mask)
+        results.append(TokenOutputs(logps, mask, output.states, own, predicting, **optional))
     return results
 
 
@@ -149,6 +139,7 @@ def position_limit(model: nn.Module) -> int | None:
             if table.padding_idx is not None:  # RoBERTa counts positions from the one behind that of padding
                 return limit - table.padding_idx - 1
             return limit
+    # A buffer holds sines, as in GPT-J, which are computed for as many positions as the config says.
     if any(_POSITIONS.search(name) for name, _ in model.named_buffers()):
         return limit
     return None

@@ -131,6 +131,7 @@ def join_batches(batches: Sequence[DecodingBatch]) -> DecodingBatch:
 
     def together(pieces: Iterable[Tensor], length: int, dim: int) -> Tensor:
         """Pad each piece to a length at the beginning of a dimension, counted from the end."""
+        # `pad` takes two numbers per dimension, the last one first.
         return torch.cat(
             [nn.functional.pad(piece, (*[0, 0] * (-1 - dim), length - piece.shape[dim], 0)) for piece in pieces]
         )
@@ -240,23 +241,29 @@ def generate(
     for index, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise ValueError(f"prompt {index} has no tokens; it needs at least one, such as the bos token.")
-    if temperature and noise_seeds is None:
+    if not temperature:
+        noise_seeds = None
+    elif noise_seeds is None:
         raise ValueError(f"temperature {temperature} needs noise_seeds, one per prompt.")
     ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
-    decoder = _Decoder(model, ends, caps, temperature, noise_seeds if temperature else None, factors)
-    size, limit = len(factors), position_limit(model)
+    decoder = _Decoder(model, ends, caps, temperature, noise_seeds, factors)
+    # Prompts that are continued together stay in one batch: batches are made of groups, then written out as rows.
+    size = len(factors)
     lengths = [max(map(len, prompts[first : first + size])) for first in range(0, len(prompts), size)]
     groups = [first // size for first in todo[::size]]
-    batches = (
-        [row for group in batch for row in range(size * group, size * group + size)]
-        for batch in _batches(groups, lengths, caps[::size], batch_tokens // size, math.inf if limit is None else limit)
-    )
+    limit = position_limit(model)
+    if limit is None:
+        of_groups = _batches(groups, lengths, caps[::size], batch_tokens // size, math.inf)
+    else:
+        of_groups = _batches(groups, lengths, caps[::size], batch_tokens // size, limit)
+    batches = ([row for group in batch for row in range(size * group, size * group + size)] for batch in of_groups)
     with (
         _bare(model, ends),
         progress_bar(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar,
     ):
+        # Joined rows are padded to the longest of all, which may be more than a model with a limit has positions.
         for rows in decoder.finished_rows(prompts, batches, join=limit is None):
             for row in rows:
                 tokens = decoder.generated[row][: caps[row]]
@@ -382,6 +389,11 @@ class _Decoder:
         if self.seeds is not None:
             begun = [len(self.generated[row]) for row in batch.rows]
             processors.append(_GumbelNoise([self.seeds[row] for row in batch.rows], begun, self.temperature, leave))
+        stopping: list[StoppingCriteria] = []
+        cache: dict[str, DynamicCache] = {}
+        if batch.cache is not None:  # else the rows cannot be taken out, and the batch runs to its end
+            stopping.append(leave)
+            cache = cache_argument(self.model, batch.cache)
         call: Any = self.model.generate  # a property for mypy
         output: Any = call(
             input_ids=batch.ids,
@@ -396,14 +408,14 @@ class _Decoder:
                 return_dict_in_generate=True,
             ),
             logits_processor=LogitsProcessorList(processors),
-            stopping_criteria=StoppingCriteriaList([leave] if batch.cache is not None else []),
-            **({} if batch.cache is None else cache_argument(self.model, batch.cache)),
+            stopping_criteria=StoppingCriteriaList(stopping),
+            **cache,
         )
         # transformers has filled rows that ended early; what follows an end token is cut off by the caller.
         ids = output.sequences
         for row, tokens in zip(batch.rows, ids[:, width:].tolist(), strict=True):
             self.generated[row] += tokens
-        ended = torch.ones(len(ids), dtype=torch.bool)  # without a cache, a batch runs to its end
+        ended = torch.ones(len(ids), dtype=torch.bool)
         if batch.cache is not None:
             ended = leave.ended(ids)
         finished = [row for row, end in zip(batch.rows, ended.tolist(), strict=True) if end]

@@ -33,6 +33,7 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+"""Pattern by which the tokenizer of Llama 3 cuts words; llama.cpp knows it by name and has code of its own for it."""
 ELSEWHERE = "try the converter of llama.cpp (--llama-cpp PATH)"
 _SPACE = "▁"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -60,22 +61,19 @@ def check_gguf(config: Any) -> None:
         raise ValueError(f"its model type is {config.model_type}, but only llama can be written to GGUF; {ELSEWHERE}.")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     unsupported = {
-        "non-default rotary positions": rope if rope != "default" else None,
+        f"non-default rotary positions ({rope})": rope != "default",
         "attention biases": config.attention_bias,
         "feed-forward biases": config.mlp_bias,
-        "an activation other than silu": config.hidden_act if config.hidden_act != "silu" else None,
+        f"an activation other than silu ({config.hidden_act})": config.hidden_act != "silu",
     }
-    for what, value in unsupported.items():
-        if value:
-            detail = f" ({value})" if isinstance(value, str) else ""
+    for what, present in unsupported.items():
+        if present:
             raise ValueError(
-                f"it has {what}{detail}, which transformers cannot read from GGUF, so the file could not be evaluated."
+                f"it has {what}, which transformers cannot read from GGUF, so the file could not be evaluated."
             )
 
 
-def write_gguf(
-    model: Any, tokenizer: Any, path: Path, kind: str, *, name: str, progress: bool = True
-) -> Iterator[tuple[str, Tensor]]:
+def write_gguf(model: Any, tokenizer: Any, path: Path, kind: str, *, name: str) -> Iterator[tuple[str, Tensor]]:
     """Write the file and yield every weight as stored: name in transformers and float32 values.
 
     Besides the model, one weight at a time is in memory. The file is complete when the iterator is exhausted; it is then read
@@ -90,24 +88,26 @@ def write_gguf(
 
     check_gguf(model.config)
     writer = _begin_file(model.config, tokenizer, path, name=name)
-    writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
+    file_type = f"MOSTLY_{kind}"
+    if kind == "F32":
+        file_type = "ALL_F32"
+    writer.add_file_type(gguf.LlamaFileType[file_type])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stored = list(_weights(model, gguf.GGMLQuantizationType[kind]))
+    # A header with the places of all weights comes first in the file, so that these can be written one at a time.
     for tensor in stored:
-        shape, wide = tuple(tensor.weight.shape), tensor.kind.name in ("F32", "F16")
-        size = gguf.GGML_QUANT_SIZES[tensor.kind]
-        writer.add_tensor_info(
-            tensor.name,
-            shape if wide else quant_shape_to_byte_shape(shape, tensor.kind),
-            np.dtype({"F32": np.float32, "F16": np.float16}.get(tensor.kind.name, np.uint8)),
-            tensor.weight.numel() // size[0] * size[1],
-            raw_dtype=tensor.kind,
-        )
+        dtype = np.dtype({"F32": np.float32, "F16": np.float16}.get(tensor.kind.name, np.uint8))
+        shape: tuple[int, ...] = tuple(tensor.weight.shape)
+        if dtype == np.uint8:  # blocks of bytes
+            shape = quant_shape_to_byte_shape(shape, tensor.kind)
+        block_weights, block_bytes = gguf.GGML_QUANT_SIZES[tensor.kind]
+        size = tensor.weight.numel() // block_weights * block_bytes
+        writer.add_tensor_info(tensor.name, shape, dtype, size, raw_dtype=tensor.kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     digests = {}
-    for tensor in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
+    for tensor in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight"):
         plain = tensor.weight.detach().to("cpu", torch.float32).numpy()
         with np.errstate(over="ignore"):  # checked below
             # llama.cpp interleaves the rotary halves of each head of queries and keys.
@@ -256,6 +256,7 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
 
     config = model.config
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    # By identity, since the two may be one tensor.
     ends = {id(end.weight) for end in (model.get_input_embeddings(), model.get_output_embeddings())}
     types = gguf.GGMLQuantizationType
     heads = {"attn_q.": config.num_attention_heads, "attn_k.": config.num_key_value_heads}
@@ -268,7 +269,7 @@ def _weights(model: Any, kind: GGMLQuantizationType) -> Iterator[_Stored]:
             stored = types.Q8_0
         if weight.ndim == 1:
             stored = types.F32
-        elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
+        elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:  # rows are stored in whole blocks
             stored = types.F16
         yield _Stored(name, own, weight, stored, next((count for key, count in heads.items() if key in name), None))
 

@@ -137,7 +137,9 @@ def target_logps(
 def output_layer(model: nn.Module) -> nn.Module | None:
     """Return the plain output layer of a causal model; None if it is adapted, quantized or missing."""
     getter = getattr(model, "get_output_embeddings", None)
-    layer = None if getter is None else getter()
+    if getter is None:
+        return None
+    layer = getter()
     weight = getattr(layer, "weight", None)
     if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or not weight.is_floating_point():
         return None
@@ -148,14 +150,17 @@ def output_layer(model: nn.Module) -> nn.Module | None:
 
 def describe_head(layer: nn.Module, config: Any) -> OutputHead:
     """Describe an output layer; must be called inside the forward pass, where sharded weights are gathered."""
+    # Cohere multiplies by its constant, Granite divides by it. Gemma 2 and RecurrentGemma name the soft cap differently.
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     divisor = getattr(config, "logits_scaling", None)
     if divisor:
         scale /= float(divisor)
     softcap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
+    if softcap:
+        softcap = float(softcap)
     weight, bias = layer.weight, getattr(layer, "bias", None)
     assert isinstance(weight, Tensor)
-    return OutputHead(weight, bias, scale, float(softcap) if softcap else None)
+    return OutputHead(weight, bias, scale, softcap or None)
 
 
 def blocks(size: int, block: int) -> Iterator[slice]:
@@ -188,8 +193,11 @@ class _TargetLogps(torch.autograd.Function):
             # Running maximum and sum of exponentials relative to it, so that no exponential overflows.
             peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
             total = hidden.new_zeros(n, dtype=acc_dtype)
-            best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
-            tempered = _Tempered(torch.zeros_like(chosen), temperature, variance) if temperature is not None else None
+            best = entropy = spread = tempered = None
+            if predictions:
+                best = hidden.new_zeros(n, dtype=torch.long)
+            if temperature is not None:
+                tempered = _Tempered(torch.zeros_like(chosen), temperature, variance)
             for span in blocks(weight.shape[0], block):
                 logits = head.logits(states, dtype, span)
                 inside, columns = _inside(targets, span)
@@ -203,15 +211,17 @@ class _TargetLogps(torch.autograd.Function):
                 total = total * torch.exp(peak - new_peak) + logits.sub_(new_peak[:, None]).exp_().sum(dim=-1)
                 peak = new_peak
             log_total = peak + torch.log(total)
-            entropy = tempered.entropy() if tempered is not None else None
-            spread = tempered.variance() if tempered is not None and variance else None
+            if tempered is not None:
+                entropy = tempered.entropy()
+                if variance:
+                    spread = tempered.variance()
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
         ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
         # With a soft cap the slope needs the logits, which the in-place exponential has replaced.
         # The last block exists as exp(logits - peak); stored as probabilities, it needs no recomputation.
         keep = softcap is None and any(ctx.needs_input_grad)
         ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
-        ctx.mark_non_differentiable(*(t for t in (best, entropy, spread) if t is not None))
+        ctx.mark_non_differentiable(*(output for output in (best, entropy, spread) if output is not None))
         return chosen - log_total, best, entropy, spread
 
     @staticmethod

@@ -46,6 +46,7 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 def block_list(model: nn.Module) -> nn.ModuleList | None:
     """Return the list of decoder layers: `layers` of the decoder, otherwise the only list with `num_hidden_layers` entries."""
+    # Most classes of transformers name it so; GPT-2 has `h`, others `blocks`, and the rest is found by its length.
     getter = getattr(model, "get_decoder", None)
     decoder = None
     if getter is not None:
@@ -104,7 +105,9 @@ def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
 def last_mlp(model: nn.Module) -> nn.Module | None:
     """Return the MLP of the last decoder layer, or None if it is not named `mlp`."""
     layers = block_list(model)
-    mlp = None if layers is None else getattr(layers[-1], "mlp", None)
+    if layers is None:
+        return None
+    mlp = getattr(layers[-1], "mlp", None)
     if isinstance(mlp, nn.Module):
         return mlp
     return None
@@ -127,7 +130,9 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
         else:
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
             trained = [
-                p for name, p in stack[index].named_parameters() if f"{name}.".startswith(starts) and p.requires_grad
+                parameter
+                for name, parameter in stack[index].named_parameters()
+                if f"{name}.".startswith(starts) and parameter.requires_grad
             ]
         if not trained:
             names = ", ".join(matrices) or "mlp.down_proj"
@@ -156,9 +161,11 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     def read(module: nn.Module, args: Any, output: Any) -> None:
         nonlocal other_outputs
-        several = isinstance(output, tuple | list)
-        other_outputs = tuple(output[1:]) if several else None
-        into.append((output[0] if several else output).flatten(0, 1))
+        other_outputs = None
+        if isinstance(output, tuple | list):  # some layers return attention weights or a router's logits, too
+            output, *others = output
+            other_outputs = tuple(others)
+        into.append(output.flatten(0, 1))
 
     def pass_on(*args: Any, **kwargs: Any) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
@@ -231,7 +238,7 @@ def restored(model: nn.Module) -> Iterator[None]:
         for tensor in chain(model.parameters(), model.buffers())
     ]
     for tensor, *_ in kept:
-        tensor.grad = None
+        tensor.grad = None  # gradients inside would be added to those of the caller
     try:
         with restored_modes(model):
             yield

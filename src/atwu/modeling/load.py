@@ -33,21 +33,9 @@ from atwu.modeling.model_checks import (
     warn_of_epsilon,
     warn_of_tying,
 )
-from atwu.modeling.model_files import (
-    CONFIG,
-    GENERATION_CONFIG,
-    TOKENIZER,
-    check_files,
-    explain_damage,
-    read_tensors,
-)
+from atwu.modeling.model_files import CONFIG, GENERATION_CONFIG, TOKENIZER, check_files, explain_damage, read_tensors
 from atwu.modeling.named_models import SHORT_NAME, SMOLLM2, model_source
-from atwu.modeling.quantization import (
-    check_quantization,
-    compute_as_stored,
-    quantization_config,
-    quiet_bitsandbytes,
-)
+from atwu.modeling.quantization import check_quantization, compute_as_stored, quantization_config, quiet_bitsandbytes
 from atwu.modeling.tokenizer_file import follow_file, set_chat_template
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -85,7 +73,7 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         raise UsageError(f"base={base!r} requires an adapter folder, but {name!r} is not one; leave out base.")
     if revision is not None and (name == SHORT_NAME or _is_path(name)):
         what = f"a short name; use {SMOLLM2}"
-        if _is_path(name):
+        if _is_path(name):  # a folder of this name comes first, as in `model_source`
             what = "on this machine; leave out revision"
         raise UsageError(f"revision={revision!r} requires the Hub name of a model, but {name!r} is {what}.")
     name = model_source(name)
@@ -258,10 +246,12 @@ def load_model(
         with explain_damage(source, GENERATION_CONFIG):
             GenerationConfig.from_pretrained(source)
     config = load_config(name, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    weights["dtype"] = dtype
+    if dtype != "auto":
+        weights["dtype"] = getattr(torch, dtype)
     with explain_damage(source, CONFIG):
         loaded: Any = model_class(config).from_pretrained(
             source,
-            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             trust_remote_code=trust_remote_code,
             revision=base_revision(name, revision, base),
             use_safetensors=True,
@@ -286,7 +276,10 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
     """Attach the adapter of a folder to its base model, frozen, and merge it if that preserves the model."""
     peft, name = require("peft", extra="lora"), os.path.expanduser(name)
     _check_rank(Path(name))
-    with quiet_peft(), torch.random.fork_rng(devices=[]):
+    with (
+        quiet_peft(),
+        torch.random.fork_rng(devices=[]),
+    ):  # peft first makes random adapters, then reads those of the file
         with explain_damage(name, ADAPTER_CONFIG):
             config = peft.LoraConfig.from_pretrained(name)
             config.inference_mode = True
@@ -352,6 +345,7 @@ def _folder_bytes(name: str) -> int | None:
 def _is_path(name: str) -> bool:
     """Return whether a name looks like a local path; otherwise it may be a Hub name."""
     path = Path(name)
+    # A typing error in the last part of a path must not be asked for on the Hub.
     parent_exists = path.parent != Path() and path.parent.is_dir()
     return path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_exists
 

@@ -32,22 +32,26 @@ def check_complete(report: Mapping[str, Any], source: str) -> None:
     wrong = sorted(report.get("mismatched_keys") or ())
     if wrong:
         name, stored, expected = wrong[0]
+        others = ""
+        if len(wrong) > 1:
+            others = f", and {len(wrong) - 1} more"
         raise ModelFileError(
             f"{source}: tensors of the checkpoint have other shapes than its config.json gives: {name} has {tuple(stored)}, "
-            f"expected {tuple(expected)}{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; restore the two files."
+            f"expected {tuple(expected)}{others}; restore the two files."
         )
-    missing, unexpected = (sorted(report.get(f"{kind}_keys") or ()) for kind in ("missing", "unexpected"))
-    if not missing and not unexpected:
-        return
-    differences = [
-        f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-        for kind, names in (("missing", missing), ("in no layer of the model", unexpected))
-        if names
-    ]
-    raise ModelFileError(
-        f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(differences)}. Missing "
-        "tensors would be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
-    )
+    differences = []
+    for key, kind in (("missing_keys", "missing"), ("unexpected_keys", "in no layer of the model")):
+        names = sorted(report.get(key) or ())
+        shown = names[:3]
+        if len(names) > 3:
+            shown.append("...")
+        if names:
+            differences.append(f"{len(names)} {kind} ({', '.join(shown)})")
+    if differences:
+        raise ModelFileError(
+            f"{source}: the checkpoint does not fit its config.json; of its tensors, {' and '.join(differences)}. Missing "
+            "tensors would be random numbers. Restore the files, or correct model_type and num_hidden_layers in config.json."
+        )
 
 
 def check_class(model: nn.Module, source: str) -> None:
@@ -58,8 +62,13 @@ def check_class(model: nn.Module, source: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     file = Path(source) / CONFIG
-    names = read_object(file).get("architectures") if file.is_file() else None
-    saved = names[0] if isinstance(names, list) and names else None
+    if not file.is_file():
+        return
+    names = read_object(file).get("architectures")
+    if not isinstance(names, list) or not names:
+        return
+    saved = names[0]
+    # A name that transformers does not know is of a class of the checkpoint's own.
     if saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() and saved != type(model).__name__:
         raise ModelFileError(
             f"{file}: architectures names {saved}, but model_type {getattr(model.config, 'model_type', None)!r} is that of "
@@ -102,6 +111,7 @@ def check_finite(model: nn.Module, source: str) -> None:
         for values in _values_and_scales(name, parameter, source):
             if values.is_meta or not values.is_floating_point() or values.dtype.itemsize == 1:
                 continue  # quantized, or not in memory
+            # One number that is not finite makes the sum so.
             if not values.sum(dtype=torch.float32).isfinite():
                 raise ModelFileError(
                     f"{source}: the tensor {name} of the checkpoint has values that are NaN or infinite; restore its file."
@@ -124,9 +134,12 @@ def _values_and_scales(name: str, parameter: Any, source: str) -> Iterator[Tenso
     state = getattr(parameter, "quant_state", None)  # of 4 bits
     if state is None:
         return
-    if not state.nested and not state.absmax.is_floating_point():
+    if state.nested:
+        yield from (state.state2.absmax, state.offset)
+    elif state.absmax.is_floating_point():
+        yield state.absmax
+    else:
         raise ModelFileError(f"{source}: {name}.nested_absmax is missing from the checkpoint; restore its file.")
-    yield from (state.state2.absmax, state.offset) if state.nested else (state.absmax,)
 
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")

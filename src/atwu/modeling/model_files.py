@@ -58,12 +58,10 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
             file, error = _tokenizer_damage(folder, error)
         elif file == CONFIG and isinstance(error, SafetensorError):
             file = WEIGHTS
-        said = _one_line(error).rstrip(".") or type(error).__name__
+        reason = _one_line(error).rstrip(".") or type(error).__name__
         if isinstance(error, KeyError):
-            said = next(
-                (f"{name} is {said}, which is unknown" for name in _fields_with(folder, error)), f"{said} is missing"
-            )
-        raise ModelFileError(f"{folder / file} cannot be loaded: {said}. Restore or correct the file.") from error
+            reason = _missing_key(folder, error, reason)
+        raise ModelFileError(f"{folder / file} cannot be loaded: {reason}. Restore or correct the file.") from error
 
 
 def check_files(folder: str | Path) -> None:
@@ -133,8 +131,10 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
     """Check counts, and sizes against those of the weight files, which hold matrices of each size times the width."""
-    inner = config.get("text_config")
-    settings = {**(inner if isinstance(inner, dict) else {}), **config}
+    settings = dict(config)
+    inner = config.get("text_config")  # of a model that also reads images
+    if isinstance(inner, dict):
+        settings = {**inner, **config}
     numbers = {name: value for name, value in settings.items() if type(value) is int}
     _check_attention(settings, path)
     for name, value in settings.items():  # a negative one changes every result
@@ -200,18 +200,21 @@ def _tokenizer_damage(folder: Path, error: Exception) -> tuple[str, Exception]:
         return TOKENIZER, FileNotFoundError("there is no such file, and none of another tokenizer")
     try:
         Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as found:  # the class that tokenizers raises
-        return TOKENIZER, found
+    except Exception as damage:  # the class that tokenizers raises
+        return TOKENIZER, damage
     return f"{TOKENIZER_CONFIG} (or {TOKENIZER})", error
 
 
-def _fields_with(folder: Path, error: KeyError) -> Iterator[str]:
-    """Return the settings whose value a library did not find in a table of its own."""
+def _missing_key(folder: Path, error: KeyError, key: str) -> str:
+    """Say what a library did not find: the value of a setting in a table of its own, or a key."""
     for name, value in _settings(folder / CONFIG).items():
-        if value in error.args:
-            yield name
-        elif isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner, name_inside in value.items() if name_inside in error.args)
+        parts = {name: value}
+        if isinstance(value, dict):
+            parts |= {f"{name}.{inner}": inner_value for inner, inner_value in value.items()}
+        for part, part_value in parts.items():
+            if part_value in error.args:
+                return f"{part} is {key}, which is unknown"
+    return f"{key} is missing"
 
 
 def _one_line(error: Exception) -> str:

@@ -82,8 +82,13 @@ def model_source(name: str) -> str:
 @functools.cache
 def _smollm2(cache: Path) -> str:
     """Use weights in the Hub's cache, otherwise an earlier conversion, otherwise download."""
+    from huggingface_hub import try_to_load_from_cache
+
     folder = cache / f"{SHORT_NAME}-{_MEMBER_SHA256[:12]}"
-    if _in_hub_cache() or (damage(folder) is not None and _on_hub()):
+    files = ("config.json", "tokenizer.json", "model.safetensors")
+    # The cached path, or None, or a mark of the cache that the Hub has no such file.
+    in_hub_cache = all(isinstance(try_to_load_from_cache(SMOLLM2, file), str) for file in files)
+    if in_hub_cache or (damage(folder) is not None and _on_hub()):
         logger.warning("%s is %s from the Hub", SHORT_NAME, SMOLLM2)
         return SMOLLM2
 
@@ -138,13 +143,6 @@ def _convert_once(folder: Path, convert: Callable[[Path], None]) -> Path:
         if not is_intact(folder):
             convert(folder)
     return folder
-
-
-def _in_hub_cache() -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    files = ("config.json", "tokenizer.json", "model.safetensors")
-    return all(isinstance(try_to_load_from_cache(SMOLLM2, file), str) for file in files)
 
 
 def _on_hub() -> bool:
@@ -212,6 +210,7 @@ def convert_gguf(path: Path, folder: Path, *, source: str) -> None:
         check_complete(report, str(path))
         _check_all_read(reader, path, quantized)
     check_finite(quantized, str(path))
+    # A new model takes the weights: the loaded one counts as quantized, and cannot be saved.
     config, generation = quantized.config, quantized.generation_config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are float32 now, but transformers would refuse to save them

@@ -51,6 +51,7 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     from atwu.modeling.model_files import holds_exactly
 
     place = pick_device(device)
+    # What needs no weights first: reading them may take minutes.
     check_model_name(name, base=loading.base, revision=loading.revision)
     config = load_config(name, **loading.load_kwargs)
     tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)
@@ -79,9 +80,10 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
 
 def check_noun_finder(name: str, finder: str) -> str | None:
     """Return a warning if a run of this package weighted the tokens of the model with the nouns of a different finder."""
+    trained = None
     recipe = _record(name).get("recipe")
-    settings = recipe.get("settings") if isinstance(recipe, dict) else None
-    trained = settings.get("noun_finder") if isinstance(settings, dict) else None
+    if isinstance(recipe, dict) and isinstance(recipe.get("settings"), dict):
+        trained = recipe["settings"].get("noun_finder")
     if trained is None or trained == finder:
         return None
     return (

@@ -113,6 +113,7 @@ def relative_change(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> f
         mine = known.pop(name).detach().float()
         if mine.ndim < 2:
             continue
+        # Squares in float64: in float32 a sum of millions of small ones would stop growing.
         difference += float((weight.detach().to(mine.device) - mine).double().pow(2).sum())
         size += float(mine.double().pow(2).sum())
     if known:

@@ -167,7 +167,9 @@ def compute_reference(
             tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
             with autocast():
                 (out,) = forward_tokens(model, [tensors], layer=spec.layer, stop=not (spec.logps or spec.states))
-            outputs = {"logps": out.logps[out.mask]} if spec.logps else {}
+            outputs = {}
+            if spec.logps:
+                outputs["logps"] = out.logps[out.mask]
             if spec.states:
                 outputs["states"] = out.hidden("pred")
             if out.layer_states is not None:
@@ -210,16 +212,11 @@ def reference_of_batch(
                     continue
                 if head is not None:
                     teachers[name] = Teacher(outputs[name].hidden("pred"), head)
-                else:
-                    teachers[name] = Teacher(_logits(model, batches[name]), None)
+                    continue
+                # Without a plain output layer the distribution comes from the model's own logits.
+                arranged = lay_out([batches[name]], packed=False)
+                logits = model(input_ids=arranged.input_ids, attention_mask=arranged.attention_mask).logits
+                teachers[name] = Teacher(logits.flatten(0, 1)[arranged.predicting[0]], None)
     logps = {name: out.logps[out.mask] for name, out in outputs.items() if specs[name].logps}
     states = {name: out.layer_states for name, out in outputs.items() if specs[name].layer is not None}
     return Reference(logps, teachers, {name: layer for name, layer in states.items() if layer is not None})
-
-
-def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Compute logits at the counted tokens, for a model without a plain output layer."""
-    arranged = lay_out([batch], packed=False)
-    inputs = {"input_ids": arranged.input_ids, "attention_mask": arranged.attention_mask}
-    logits: Tensor = model(**inputs).logits
-    return logits.flatten(0, 1)[arranged.predicting[0]]

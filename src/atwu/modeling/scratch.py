@@ -104,5 +104,7 @@ def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausal
 
 def scratch_shape(shape: str | ScratchShape) -> ScratchShape:
     """Look up a named shape; an explicit one is returned unchanged."""
-    decided: ScratchShape = shape if isinstance(shape, ScratchShape) else lookup("scratch shape", shape, SHAPES)
-    return decided
+    if isinstance(shape, ScratchShape):
+        return shape
+    named: ScratchShape = lookup("scratch shape", shape, SHAPES)
+    return named

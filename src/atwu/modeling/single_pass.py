@@ -112,7 +112,12 @@ def run_pass(
             return _concatenate(output)[None, :, None].clone()  # sharded layers warn about views
 
         stack.enter_context(replaced_forward(layer, fused_outputs))
-        if fast_paths.last_mlp and not spec.stop and not _checkpoints_activations(inner):
+        # With activation checkpointing, layers rerun in the backward pass, after replacements are undone.
+        checkpointing = any(
+            getattr(module, "gradient_checkpointing", False) or hasattr(module, "_checkpoint_wrapped_module")
+            for module in inner.modules()
+        )
+        if fast_paths.last_mlp and not spec.stop and not checkpointing:
             # The last layer's attention needs all tokens, its MLP works on each alone, and only some are read afterwards.
             mlp = last_mlp(inner)
             assert mlp is not None
@@ -129,9 +134,14 @@ def run_pass(
     line = _concatenate(output)
     if returned.shape == line.shape and torch.equal(returned.detach(), line.detach()):
         # Use the model's return value, so that wrappers that hook outputs see the gradient.
-        output = _split(returned, output)
-    layer_states = tapped[0] if tapped else None
-    if layer_states is not None and isinstance(inner, FSDPModule):
+        tokens = output.head.logps.shape[0]
+        output = dataclasses.replace(output, head=dataclasses.replace(output.head, logps=returned[:tokens]))
+        if output.distances is not None:
+            output = dataclasses.replace(output, distances=returned[tokens:])
+    if not tapped:
+        return output
+    layer_states = tapped[0]
+    if isinstance(inner, FSDPModule):
         # Sharded weights get gradients only if the loss depends on the model's return value.
         layer_states = layer_states + 0 * returned.sum()
     return dataclasses.replace(output, layer_states=layer_states)
@@ -178,29 +188,27 @@ def _concatenate(output: ForwardOutput) -> Tensor:
     return torch.cat([output.head.logps, output.distances])
 
 
-def _split(line: Tensor, output: ForwardOutput) -> ForwardOutput:
-    """Replace the differentiable outputs by slices of the concatenated tensor."""
-    tokens = output.head.logps.shape[0]
-    head = dataclasses.replace(output.head, logps=line[:tokens])
-    distances = None
-    if output.distances is not None:
-        distances = line[tokens:]
-    return dataclasses.replace(output, head=head, distances=distances)
-
-
 def _with_logits(
     model: nn.Module, inputs: dict[str, Any], arranged: Layout, spec: ForwardSpec, tapped: list[Tensor]
 ) -> ForwardOutput:
     """Compute the outputs from the model's own logits, for any model that returns them."""
     # A model without a config is not of transformers: it gets the plain arguments only.
-    has_config = hasattr(unwrap(model), "config")
-    inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
-    outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
+    if hasattr(unwrap(model), "config"):
+        inputs = inputs | {"output_hidden_states": True}
+    else:
+        inputs = {key: value for key, value in inputs.items() if key != "position_ids"}
+    outputs = model(**inputs)
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     logits, dtype = widen(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
+    hidden = logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     states = getattr(outputs, "hidden_states", None)
-    hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
-    entropy = variance = None
+    if states:
+        hidden = states[-1].flatten(0, 1).detach()
+    predictions = entropy = variance = layer_states = None
+    if spec.predictions:
+        predictions = logits.argmax(-1)
+    if tapped:
+        layer_states = tapped[0]
     if spec.entropy_temperature is not None:
         with torch.no_grad():
             distribution = torch.distributions.Categorical(logits=logits / spec.entropy_temperature)
@@ -215,16 +223,7 @@ def _with_logits(
         slopes = slopes.detach()
     else:
         logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
-    out = HeadOutputs(logps, logits.argmax(-1) if spec.predictions else None, entropy, variance)
-    return ForwardOutput(hidden, out, distances, tapped[0] if tapped else None, slopes)
-
-
-def _checkpoints_activations(inner: nn.Module) -> bool:
-    """Return whether activation checkpointing is on: layers rerun in the backward pass, after replacements are undone."""
-    return any(
-        getattr(module, "gradient_checkpointing", False) or hasattr(module, "_checkpoint_wrapped_module")
-        for module in inner.modules()
-    )
+    return ForwardOutput(hidden, HeadOutputs(logps, predictions, entropy, variance), distances, layer_states, slopes)
 
 
 def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -243,6 +242,8 @@ def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[T
 
 def fast_path_support(model: nn.Module, device: torch.device) -> FastPathSupport:
     """Test the fast paths, first all together and then one by one, against the plain computation on short rows.
+
+    Measured instead of listed by model type: a list would be wrong for the next model, and for code of a checkpoint's own.
 
     If the model can pack, packed attention stays enabled; for all other calls it acts as `sdpa`.
     """
@@ -376,11 +377,11 @@ def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     if half:  # rounding of the dtype is no difference: half precision has about three decimal digits
         tolerance = 0.05
     try:
-        other = attempt()
+        attempted = attempt()
     except _REFUSALS as error:
         logger.info("fast path not available for %s: %s", type(inner).__name__, error)
         return False
-    return other.shape == plain.shape and bool(((other - plain).abs() <= tolerance * (1 + plain.abs())).all())
+    return attempted.shape == plain.shape and bool(((attempted - plain).abs() <= tolerance * (1 + plain.abs())).all())
 
 
 def can_pack(inner: nn.Module) -> bool:

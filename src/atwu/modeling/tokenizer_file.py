@@ -66,7 +66,11 @@ def follow_file(tokenizer: Any, source: str, *, revision: str | None = None) -> 
             f"{source}: with its tokenizer_config.json transformers loads another tokenizer than {TOKENIZER} describes "
             f"({difference}); save the tokenizer again with a current version of transformers."
         )
-    _copy_special_tokens(tokenizer, plain)
+    vocabulary = plain.get_vocab()
+    # A class has special tokens by default, which belong to a tokenizer as far as its file has them.
+    for name, token in tokenizer.special_tokens_map.items():
+        if isinstance(token, str) and token in vocabulary and getattr(plain, name, None) is None:
+            setattr(plain, name, token)
     logger.warning(
         "warning: %s: the tokenizer class %s does not encode as %s does (%s); using the file without the class",
         source,
@@ -121,6 +125,7 @@ def difference_from_file(tokenizer: Any, path: Path) -> str | None:
     from tokenizers import Tokenizer
 
     stored = Tokenizer.from_file(str(path))
+    # A file may ask for both, which transformers leaves to its caller.
     stored.no_truncation()
     stored.no_padding()
     try:
@@ -166,14 +171,6 @@ def _difference_around_tokens(tokenizer: Any, plain: Any) -> str | None:
         if ours != theirs:
             return f"it encodes {text!r} as {ours} instead of {theirs}"
     return None
-
-
-def _copy_special_tokens(tokenizer: Any, plain: Any) -> None:
-    """Set the special tokens that a class has by default, as far as the file has them."""
-    vocabulary = plain.get_vocab()
-    for name, token in tokenizer.special_tokens_map.items():
-        if isinstance(token, str) and token in vocabulary and getattr(plain, name, None) is None:
-            setattr(plain, name, token)
 
 
 # Chat templates

@@ -9,16 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atwu.evaluation.columns import FORGET, OVERALL
-from atwu.report.figure import (
-    INK,
-    MUTED,
-    REFERENCE_DASHES,
-    FigureDraft,
-    Series,
-    name_rows,
-    new_figure,
-    report_figure,
-)
+from atwu.report.figure import INK, MUTED, REFERENCE_DASHES, FigureDraft, Series, name_rows, new_figure, report_figure
 from atwu.report.metric_table import REFERENCE_MODELS, MetricKey
 from atwu.report.report_records import Records, RunRecord
 
@@ -68,8 +59,16 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
         attacked[~attacked.reference].groupby("label", sort=False).value.mean().sort_values(kind="stable").index
     )
     cells = {(cell.label, cell.metric): cell for cell in frame.itertuples()}
-    lines = _lines(panels)
-    body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
+    # Rows of about equal length, with one measure per row: the axes of a row share their labels and their scale.
+    lines: list[Sequence[Panel]] = []
+    for measure in dict.fromkeys(panel.before for panel in panels):
+        of_measure = [panel for panel in panels if panel.before == measure]
+        size = math.ceil(len(of_measure) / math.ceil(len(of_measure) / _ACROSS[-1]))
+        lines += [of_measure[start : start + size] for start in range(0, len(of_measure), size)]
+    row_height = 0.165
+    if len(labels) > _ROOMY:
+        row_height = 0.145
+    body = 0.3 + row_height * len(labels)
     sheet = new_figure(len(lines) * (body + 0.8))
     every = sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False)
     look: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6, "zorder": 1}
@@ -111,33 +110,29 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     """Mean over seeds of the metric without attack, on the rows that have both values."""
     means = []
     for run in runs:
-        metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
+        if FORGET not in run.result.rows:
+            continue
+        metrics = run.result.rows[FORGET].metrics
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
         kept = [before for before, after in pairs if before is not None and after is not None]
         if kept:
             means.append(fmean(kept))
-    return fmean(means) if means else None
+    if not means:
+        return None
+    return fmean(means)
 
 
-def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
-    """Arrange panels in rows of about equal length, one measure per row."""
-    lines: list[Sequence[Panel]] = []
-    for before in dict.fromkeys(panel.before for panel in panels):
-        mine = [panel for panel in panels if panel.before == before]
-        size = math.ceil(len(mine) / math.ceil(len(mine) / _ACROSS[-1]))
-        lines += [mine[start : start + size] for start in range(0, len(mine), size)]
-    return lines
-
-
-def _row(axes: Axes, row: int, one: Series, before: float | None, after: Any) -> None:
+def _row(axes: Axes, row: int, style: Series, before: float | None, after: Any) -> None:
     """Draw a label's values; `after` is a row of the frame."""
-    look: dict[str, Any] = {"color": one.colour, "clip_on": False}
+    look: dict[str, Any] = {"color": style.colour, "clip_on": False}
     axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
     if before is not None:
         axes.plot([before, after.value], [row, row], **look, linewidth=1.0, zorder=2)
-        axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
-    size = 6.5 if one.focus else 5.5
-    axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
+        axes.plot(before, row, style.marker, **look, markersize=4.5, markerfacecolor="none")
+    size = 5.5
+    if style.focus:
+        size = 6.5
+    axes.plot(after.value, row, style.marker, **look, markersize=size, markeredgewidth=0, zorder=4)
 
 
 UQ: MetricKey = (OVERALL, "UQ")
@@ -153,7 +148,13 @@ With all scores equal to 1 both are p^beta log p, which is WGA.
 
 def without_scores(records: Records) -> dict[str, str]:
     """Label with learned scores -> label without, with the same forget loss, retain loss and configuration."""
-    parts = {label: _parts(records, label) for label in records.labels}
+    parts = {}
+    for label in records.labels:
+        run = records.of(label)[0].run or {}
+        recipe, config = run.get("recipe") or {}, run.get("config") or {}
+        named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
+        # The configuration counts, since it changes values of scores and losses alike.
+        parts[label] = (*map(str, named), str(config.get("configuration", "")))
     unscored = {}
     for label, (weighting, loss, *others) in parts.items():
         wanted = [(*alone, *others) for alone in _WITHOUT.get(loss, (("uniform", loss),))]
@@ -177,29 +178,45 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
             "no forget loss has runs both with and without learned scores that were judged against the original "
             "model (UQ)."
         )
-    order = sorted(pairs, key=lambda label: pairs[label][1] - pairs[label][2])
+    order = sorted(pairs, key=lambda label: pairs[label][1] - pairs[label][2])  # the largest gain first
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):
-        one, (other, before, after, digits) = styles[label], pairs[label]
-        axes.plot([before, after], [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
-        look: dict[str, Any] = {"color": one.colour, "marker": one.marker, "clip_on": False, "zorder": one.order + 1}
-        axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=other)
+        style, (unscored, before, after, digits) = styles[label], pairs[label]
+        axes.plot([before, after], [row, row], color=style.colour, linewidth=style.width, zorder=style.order)
+        look: dict[str, Any] = {
+            "color": style.colour,
+            "marker": style.marker,
+            "clip_on": False,
+            "zorder": style.order + 1,
+        }
+        axes.plot(before, row, **look, markerfacecolor="none", markeredgewidth=1.3, label=unscored)
         axes.plot(after, row, **look, label=label)
-        difference = records.difference(label, other, UQ)
-        ends = None if difference is None else difference.interval()
-        gain = f"{after - before:+.{digits}f}"
-        interval = "" if ends is None else f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
-        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
+        ends = None
+        difference = records.difference(label, unscored, UQ)
+        if difference is not None:
+            ends = difference.interval()
+        interval = ""
+        if ends is not None:
+            interval = f"[{', '.join(f'{end:+.{digits}f}' for end in ends)}]"
+        strong: dict[str, Any] = {"fontweight": style.weight}
+        faint: dict[str, Any] = {"alpha": MUTED}
+        # Three columns right of the axes; their places in points leave room for numbers of this width.
+        columns = (
+            (f"{after - before:+.{digits}f}", 8, strong),
+            (interval, 38, faint),
+            (f"over {styles[unscored].name}", 102, faint),
+        )
+        for text, place, font in columns:
             axes.annotate(
-                word,
+                text,
                 (1, row),
-                (at, 0),
+                (place, 0),
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",
                 va="center",
                 annotation_clip=False,
-                **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
+                **font,
             )
     name_rows(axes, [styles[label] for label in order])
     axes.grid(True, axis="x")
@@ -210,11 +227,3 @@ def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
         "relative to."
     )
     return sheet, caption
-
-
-def _parts(records: Records, label: str) -> tuple[str, ...]:
-    """Weighting, forget loss, retain loss and configuration of a label's runs; empty if not recorded."""
-    run = records.of(label)[0].run or {}
-    recipe, config = run.get("recipe") or {}, run.get("config") or {}
-    named = [recipe.get(name, "") for name in ("weighting", "forget_loss", "retain_loss")]
-    return (*map(str, named), str(config.get("configuration", "")))

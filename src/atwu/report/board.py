@@ -124,8 +124,9 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
         allowed = f"a study folder, a folder of results with a {FACTS_NAME}, or a {BOARD_NAME}"
         raise FileNotFoundError(f"{path} not found; give {allowed}.")
     # A folder that a board was written to is read through its `board.json`.
-    if path.is_dir() and not (path / FACTS_NAME).is_file() and not (path / STUDY_NAME).is_file():
-        path = written if (written := path / BOARD_NAME).is_file() else path
+    has_records = (path / FACTS_NAME).is_file() or (path / STUDY_NAME).is_file()
+    if (path / BOARD_NAME).is_file() and not has_records:
+        path = path / BOARD_NAME
     if not path.is_dir():
         board: Board = read_declared(path, Board, BOARD_SCHEMA_NAME, what="board", made_by=_MADE_BY)
         return board.studies
@@ -135,24 +136,27 @@ def _studies(path: Path) -> Iterable[BoardStudy]:
     target, benchmark = setting.get("target"), setting.get("benchmark")
     if isinstance(target, Mapping):
         target = target.get("model") or target.get("shape")
+    if not isinstance(benchmark, str):  # rows of the user's own, which have no name but the setting's
+        benchmark = setting.get("name")
     stated = {
-        "benchmark": benchmark if isinstance(benchmark, str) else setting.get("name"),
+        "benchmark": benchmark,
         "model": target,
         "about": records.study.get("title"),
         "budget": records.study.get("budget"),
     }
-    facts = {key: public_text(str(value)) for key, value in stated.items() if value}
+    values = {key: public_text(str(value)) for key, value in stated.items() if value}
     command = records.study.get("command")
     if command:
-        facts["command"] = public_command(command)
-    if (file := path / FACTS_NAME).is_file():
+        values["command"] = public_command(command)
+    file = path / FACTS_NAME
+    if file.is_file():
         written = read_yaml(file)
         if not isinstance(written, dict):
             raise ValueError(f"{file} must hold keys and their values. {hint}")
-        facts |= written
+        values |= written
     return [
         BoardStudy(
-            validated(facts, type_adapter(StudyFacts), what=str(file), hint=hint),
+            validated(values, type_adapter(StudyFacts), what=str(file), hint=hint),
             {
                 label: replace(result, model=public_text(result.model), settings=public_settings(result), rows={})
                 for label, result in records.results.items()
@@ -181,15 +185,19 @@ def render_board(board: Board) -> str:
 
 def _overview(board: Board) -> dict[str, Any]:
     """Table with one row per method, the most studied first, and one column per study: the metric that ranks its methods."""
-    columns, cells = [], []
+    columns: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
     for study in board.studies:
+        columns.append({"name": "–", "above": study.facts.benchmark, "below": study.facts.model})
+        cells.append({})
         key = leading_metric(study.records)
-        table = study.records.table.only([key] if key else [])
-        cells.append({cell.label: cell for cell in table.frame.itertuples()})
-        about: dict[str, Any] = {"above": study.facts.benchmark, "below": study.facts.model}
-        if key:
-            about |= {"direction": table.heads[0].direction, "ends": range_of(table.frame)}
-        columns.append({"name": short_name(*reversed(key)) if key else "–", **about})
+        if key is None:
+            continue
+        table = study.records.table.only([key])
+        split, metric = key
+        columns[-1] |= {"name": short_name(metric, split), "direction": table.heads[0].direction}
+        columns[-1]["ends"] = range_of(table.frame)
+        cells[-1] = {cell.label: cell for cell in table.frame.itertuples()}
     labels = Counter(label for study in board.studies for label in study.results)
     rows = [
         {"label": label, "cells": [column.get(label) for column in cells], "reference": label in REFERENCE_MODELS}
@@ -203,12 +211,15 @@ def _section(study: BoardStudy, place: int) -> dict[str, Any]:
     records, every = study.records, study.records.table
     table = every.only(headline_metrics(records))
     attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
+    if attacks is not None:
+        attacks["name"] = f"attacks-{place}"
+    # Without a highlighted method: a board has those of several studies.
     drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
     return {
         "facts": study.facts,
         "key_facts": facts(records),
         "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
         "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
-        "attacks": attacks and attacks | {"name": f"attacks-{place}"},
+        "attacks": attacks,
         "reproduce": reproduce(records, None),
     }

@@ -39,6 +39,7 @@ GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyl
 FIGURE_WIDTH = 5.5
 """Inches: the text width of a one-column paper."""
 MUTED = 0.66
+"""Opacity of what is read second."""
 
 _LONGEST = 32
 """Maximum number of characters of a drawn label."""
@@ -65,7 +66,9 @@ class Series:
     def name(self) -> str:
         """The label as drawn, on one line."""
         label = " ".join(self.label.split())
-        return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+        if len(label) > _LONGEST:
+            return f"{label[: _LONGEST - 1]}…"
+        return label
 
     @property
     def line(self) -> dict[str, Any]:
@@ -79,6 +82,7 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
         for role in REFERENCE_MODELS
     }
+    # Numbers of colours, markers and dashes differ, so that labels with the same colour still look different.
     for place, label in enumerate(label for label in records.labels if label != focus):
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         styles[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
@@ -90,8 +94,9 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
 def styled(*, salt: str = "") -> AbstractContextManager[None]:
     """Settings under which figures are drawn, independent of the user's; `salt` makes the ids of a figure unique."""
     style = require("matplotlib.style", extra="report")
-    found: AbstractContextManager[None] = style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True)
-    return found
+    # Without a fixed salt matplotlib draws the ids of an SVG at random, and equal figures would differ.
+    settings: AbstractContextManager[None] = style.context([_STYLE, {"svg.hashsalt": f"atwu {salt}"}], after_reset=True)
+    return settings
 
 
 def new_figure(height: float) -> Figure:
@@ -102,7 +107,7 @@ def new_figure(height: float) -> Figure:
 
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:
     """Label the rows on the left of the axes, from the top."""
-    axes.set_yticks(range(len(series)), [one.name for one in series])
+    axes.set_yticks(range(len(series)), [style.name for style in series])
     mark_names(axes.get_yticklabels(), series)
     axes.set_ylim(len(series) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -111,8 +116,8 @@ def name_rows(axes: Axes, series: Sequence[Series]) -> None:
 
 def mark_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
     """Make the name of the highlighted label bold."""
-    for text, one in zip(texts, series, strict=True):
-        text.set_fontweight(one.weight)
+    for text, style in zip(texts, series, strict=True):
+        text.set_fontweight(style.weight)
 
 
 FIGURE_FORMATS = {
@@ -146,6 +151,7 @@ class DrawnFigure:
         """Return the SVG with the page's text colour."""
         if self.figure is None:
             return None
+        # In the colour of the page, so that one figure is readable on light and dark ones.
         text = self.bytes("svg").decode().replace(INK, "currentColor")
         head = f'<svg class="figure" role="img" aria-label="{escape(self.title)}" '
         text = head + text[text.index("<svg ") + len("<svg ") :]
@@ -168,14 +174,16 @@ DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
 def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFigure]]:
     """Decorator that turns a draw function into a figure of the report: `FIGURE(records, focus=LABEL)`."""
 
-    def made(draw: DrawFunction) -> Callable[..., DrawnFigure]:
+    def decorate(draw: DrawFunction) -> Callable[..., DrawnFigure]:
         @wraps(draw)
         def drawn(records: Records, *, focus: str | None = "atwu") -> DrawnFigure:
             with styled():
                 draft = draw(records, series_of(records, focus))
-            figure, caption, reason = (None, "", draft) if isinstance(draft, str) else (*draft, "")
-            return DrawnFigure(draw.__name__, figure, title, caption, reason)
+            if isinstance(draft, str):
+                return DrawnFigure(draw.__name__, None, title, reason=draft)
+            figure, caption = draft
+            return DrawnFigure(draw.__name__, figure, title, caption)
 
         return drawn
 
-    return made
+    return decorate

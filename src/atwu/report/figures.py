@@ -48,17 +48,18 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     sheet = new_figure(max(3.0, 0.6 + 0.165 * len(ends)))
     axes = sheet.subplots()
     for (label, name), curve in curves.items():
-        one, steps, mean = styles[label], curve.index, curve["mean"].array
-        look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
+        style, steps, mean = styles[label], curve.index, curve["mean"].array
+        look = style.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
-            quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
+            quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * style.width, "markersize": 3}
             look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
         elif (curve["max"] > curve["min"]).any():
             low, high = curve["min"], curve["max"]
-            axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
+            axes.fill_between(steps, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=style.order - 1)
         lines[label, name] = axes.plot(steps, mean, **look, label=f"{label}, {name}")[0]
     axes.axhline(0.5, **GUIDE)
     axes.grid(True)
+    # Chance is always in sight: a curve near it would otherwise look like one that rises far.
     every = pd.concat(list(curves.values()))
     axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
     axes.set_xlim(0, max(1, every.index.max()))
@@ -68,7 +69,9 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     handles = [lines[label, "forget"] for label in order]
     place: dict[str, Any] = {"loc": "outside right upper", "title": "AUROC at the end", "alignment": "left"}
     mark_names(sheet.legend(handles, names, **place).get_texts(), [styles[label] for label in order])
-    dashed = "; dashed: holdout rows" if any(name == "holdout" for _, name in curves) else ""
+    dashed = ""
+    if any(name == "holdout" for _, name in curves):
+        dashed = "; dashed: holdout rows"
     caption = (
         "AUROC, within each row, of the score that each method uses against the labelled tokens, recomputed on the "
         "current model (without the run's exponents): up to 40 rows per set, from before the first step to the "
@@ -107,7 +110,10 @@ def save_figures(records: Records, folder: str | Path, *, focus: str | None = "a
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for drawn in all_figures(records, focus=focus):
-        for form in FIGURE_FORMATS if drawn.figure is not None else ():
-            written.append(folder / f"{drawn.key}.{form}")
-            written[-1].write_bytes(drawn.bytes(form))
+        if drawn.figure is None:
+            continue
+        for form in FIGURE_FORMATS:
+            path = folder / f"{drawn.key}.{form}"
+            path.write_bytes(drawn.bytes(form))
+            written.append(path)
     return written

@@ -64,13 +64,18 @@ def heat_map(
         ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
     """
     examples = text_rows(rows, what="forget").examples or ()
+    kept = shown = None
+    if retain is not None:
+        kept = text_rows(retain, what="retain").examples
+    if scores is not None:
+        shown = {name: name for name in scores}
     scored = score_rows(
         *open_model(model, ModelLoadArgs(), device=device),
         examples,
         scorer=find_scorer(model),
         auxiliary=find_auxiliary_models(model),
-        retain=None if retain is None else text_rows(retain, what="retain").examples,
-        scores=None if scores is None else {name: name for name in scores},
+        retain=kept,
+        scores=shown,
         system=system,
     )
     return HeatMap(scored)
@@ -96,27 +101,26 @@ def score_rows(
         retain: retain rows, for the scores that count tokens of retain answers.
         auxiliary: SU-LLM's two models, for its selection.
     """
-    there = weighting_scores.ScoreInputs(
+    inputs = weighting_scores.ScoreInputs(
         scorer=scorer is not None,
         labels=all(example.forget_spans is not None for example in examples),
         retain=bool(retain),
         auxiliary=auxiliary is not None,
     )
     if scores is None:
-        scores = {name: name for name in weighting_scores.available(there) if name != "labels"}
-    weighting_scores.check_scores(scores.values(), there)  # before the model is run
+        scores = {name: name for name in weighting_scores.available(inputs) if name != "labels"}
+    weighting_scores.check_scores(scores.values(), inputs)  # before the model is run
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     encoded = encoder.encode_rows(examples, what="rows")
     for warning in encoded.warnings:
         logger.warning(warning)
     rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
-    kept = encoder.encode_rows(retain, what="retain").rows if retain else None
-    asked = auxiliary if "model_difference" in scores.values() else None
-    if asked is None:
-        said = None
-    else:
-        said = asked.logps(encoded.rows, device=next(model.parameters()).device)
-    context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=said)
+    kept = auxiliary_logps = None
+    if retain:
+        kept = encoder.encode_rows(retain, what="retain").rows
+    if auxiliary is not None and "model_difference" in scores.values():  # loads two models, so only if it is wanted
+        auxiliary_logps = auxiliary.logps(encoded.rows, device=next(model.parameters()).device)
+    context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=auxiliary_logps)
     token_scores = weighting_scores.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(
@@ -140,15 +144,13 @@ def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
     ]
 
 
-def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
+def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
     """Print each row's question and one line of coloured words per method, then a legend.
 
-    The background contrasts more with the terminal for higher scores, and labelled words are underlined. If the console
-    has fewer than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
-
-    Args:
-        dark: whether the terminal has a dark background.
+    The background is that of dark pages, lighter for higher scores, and labelled words are underlined. If the console has fewer
+    than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
     """
+    # With fewer colours, several steps of the scale would look the same.
     coloured = console.color_system in ("256", "truecolor") and not console.no_color
     for row in rows:
         console.print(Text.assemble((f"{row.index}  ", "dim"), (printable(row.question), "bold")))
@@ -158,16 +160,17 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
         grid.add_column(overflow="fold")
         for method in row.words:
             auroc = word_auroc(row, method)
+            percent = ""
+            if auroc is not None:
+                percent = str(percent_of_score(auroc))
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_shown(piece, coloured=coloured, dark=dark))
-            grid.add_row(
-                Text(printable(method)), Text("" if auroc is None else str(percent_of_score(auroc)), "dim"), line
-            )
+                line.append_text(_shown(piece, coloured=coloured))
+            grid.add_row(Text(printable(method)), Text(percent, "dim"), line)
         console.print(grid)
         console.print()
     if rows:
-        console.print(_terminal_legend(rows, coloured, dark=dark))
+        console.print(_terminal_legend(rows, coloured))
 
 
 def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
@@ -177,40 +180,47 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     readers, which read each word followed by its score from 0 to 100. It has no external references.
     """
     methods = methods_of(rows)
-    aurocs = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
+    aurocs: dict[str, list[float]] = {}
+    for method in methods:
+        for row in rows:
+            auroc = word_auroc(row, method) if method in row.words else None
+            if auroc is not None:
+                aurocs.setdefault(method, []).append(auroc)
     return render_template(
         "heatmap.html",
         title=title,
         rows=rows,
         methods=methods,
         annotated=any(row.forget_spans is not None for row in rows),
-        aurocs={
-            method: known
-            for method, values in aurocs.items()
-            if (known := [value for value in values if value is not None])
-        },
+        aurocs=aurocs,
     )
 
 
-def _shown(piece: Piece, *, coloured: bool, dark: bool) -> Text:
+def _shown(piece: Piece, *, coloured: bool) -> Text:
     """Format a piece: with its background, or without colour as [word:93], with _word_ for a labelled word."""
-    score = None if piece.word is None else piece.word.score
-    if not coloured:
-        text = f"_{piece.text}_" if piece.secret else piece.text
-        return Text(text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]")
-    if score is None:
+    score = None
+    if piece.word is not None:
+        score = piece.word.score
+    if coloured and score is not None:
+        paper = background(score, dark=True)
+        return Text(piece.text, Style(color=ink(paper).hex, bgcolor=paper.hex, underline=piece.secret))
+    if coloured:
         return Text(piece.text, Style(underline=piece.secret))
-    paper = background(score, dark=dark)
-    return Text(piece.text, Style(color=ink(paper).hex, bgcolor=paper.hex, underline=piece.secret))
+    text = piece.text
+    if piece.secret:
+        text = f"_{text}_"
+    if score is not None and score >= _MARKED_FROM:
+        text = f"[{text}:{percent_of_score(score)}]"
+    return Text(text)
 
 
-def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
+def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool) -> Text:
     annotated = any(row.forget_spans is not None for row in rows)
     legend = Text()
     if coloured:
         legend.append("score ", "dim")
         for tenth in range(0, 11, 2):
-            paper = background(tenth / 10, dark=dark)
+            paper = background(tenth / 10, dark=True)
             legend.append(f" {10 * tenth} ", Style(color=ink(paper).hex, bgcolor=paper.hex))
         if annotated:
             legend.append("   ").append("labelled", "underline").append(" word", "dim")

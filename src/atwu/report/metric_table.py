@@ -111,7 +111,10 @@ def is_attack(key: MetricKey) -> bool:
 def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
     """Return a model's value of a metric; None if there is no number."""
     split, metric = key
-    cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
+    cells = result.sets.get(split, {})
+    if split == OVERALL:
+        cells = result.overall
+    cell = cells.get(metric)
     if cell is None or cell.value is None or math.isnan(cell.value):
         return None
     return cell
@@ -145,16 +148,20 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
         count, reference = seeds_of(result), label in REFERENCE_MODELS
-        if reference:
-            lost = {}
-        else:
-            lost = {(split, name): said for split, name, said in degraded(result, original)}
+        lost = {}
+        if not reference:
+            lost = {(split, name): sentence for split, name, sentence in degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
+            spread = seeds = ""
+            if cell.seed_std is not None:
+                spread = format_number(cell.seed_std, cell.digits)
+            if cell.seeds < count:
+                seeds = f"{cell.seeds} of {count} seeds"
             text = {
                 "number": format_number(cell.value, cell.digits),
-                "spread": "" if cell.seed_std is None else format_number(cell.seed_std, cell.digits),
+                "spread": spread,
                 "interval": format_interval(cell),
-                "told": f"{cell.seeds} of {count} seeds" if cell.seeds < count else "",
+                "told": seeds,
                 "lost": lost.get((split, metric), ""),
                 "reference": reference,
             }
@@ -225,20 +232,20 @@ class Table:
 
     def only(self, keys: Sequence[MetricKey]) -> Table:
         """The same with some metrics, in this order."""
-        if keys:
-            there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys)
-        else:
-            there = slice(0)
-        return replace(self, frame=self.frame[there], keys=list(keys))
+        wanted = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(keys)
+        return replace(self, frame=self.frame[wanted], keys=list(keys))
 
     @cached_property
     def heads(self) -> list[Head]:
         by_metric: dict[MetricKey, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
         heads = []
         for key in self.keys:
+            direction: Direction = "none"
+            count = "0"
             rows = by_metric.get(key)
-            direction: Direction = "none" if rows is None else rows.direction.iloc[0]
-            count = "0" if rows is None else format_range(rows.n)
+            if rows is not None:
+                direction = rows.direction.iloc[0]
+                count = format_range(rows.n)
             heads.append(Head(key, _HEADS.get(key) or metric_label(key), direction, count))
         return heads
 
@@ -246,6 +253,7 @@ class Table:
         """One row per model, one column per metric; `write` makes a cell of a row of the frame."""
         written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
         wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
+        # `pivot` sorts rows and columns by name, and leaves out what has no cell.
         wide = wide.reindex(
             index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.keys, names=["set", "metric"])
         )
@@ -253,18 +261,24 @@ class Table:
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
         """Notes needed to read the table, one sentence each without full stop; `marks`: what the marks look like."""
-        said = []
+        notes = []
         # What the table does not show needs no note.
         if (self.frame.spread != "").any():
-            said.append("Numbers are means over seeds" + (", ± their standard deviation" if intervals else ""))
-        bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
-        if any(split != TASKS for split in bracketed):
-            said.append("In brackets: 95 % bootstrap intervals, resampled by subject")
-        if TASKS in set(bracketed):
-            said.append("For tasks: 95 % intervals from the harness's standard errors")
+            means = "Numbers are means over seeds"
+            if intervals:
+                means += ", ± their standard deviation"
+            notes.append(means)
+        bracketed: set[str] = set()
+        if intervals:
+            bracketed = set(self.frame.set[self.frame.interval != ""])
+        if bracketed - {TASKS}:
+            notes.append("In brackets: 95 % bootstrap intervals, resampled by subject")
+        if TASKS in bracketed:
+            notes.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
-        said += [", ".join(shown).capitalize()] if shown else []
-        return said + self.not_ranked()
+        if shown:
+            notes.append(", ".join(shown).capitalize())
+        return notes + self.not_ranked()
 
     def not_ranked(self) -> list[str]:
         """Return why models are not ranked, one sentence per reason, without full stops."""
@@ -286,7 +300,9 @@ def seeds_of(result: EvalResult) -> int:
 def format_range(numbers: Iterable[int]) -> str:
     """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
-    return str(low) if low == high else f"{low}–{high}"
+    if low == high:
+        return str(low)
+    return f"{low}–{high}"
 
 
 def format_duration(seconds: float) -> str:
@@ -312,15 +328,21 @@ def standing(result: EvalResult, original: EvalResult | None) -> str:
     left, known = shares(RETAIN, RETAIN_METRICS), shares(FORGET, FORGET_METRICS)
     if left and max(left) < DESTROYED_SHARE:
         return DESTROYED
-    return UNTOUCHED if known and min(known) > UNTOUCHED_SHARE else ""
+    if known and min(known) > UNTOUCHED_SHARE:
+        return UNTOUCHED
+    return ""
 
 
 def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
     """Return the status of models that are not ranked, by name."""
     references = {results[role].fingerprint for role in REFERENCE_MODELS if role in results}
-    words = {
-        label: REFERENCE_COPY if result.fingerprint in references else standing(result, results.get("original"))
-        for label, result in results.items()
-        if label not in REFERENCE_MODELS
-    }
-    return {label: word for label, word in words.items() if word}
+    words = {}
+    for label, result in results.items():
+        if label in REFERENCE_MODELS:
+            continue
+        word = standing(result, results.get("original"))
+        if result.fingerprint in references:
+            word = REFERENCE_COPY
+        if word:
+            words[label] = word
+    return words

@@ -21,10 +21,9 @@ _KEEP_TOGETHER = 24
 
 def render_template(template: str, *, title: str, **values: Any) -> str:
     """Render a page; equal values give equal pages, and all values but `Markup` are escaped."""
-    style, script = (
-        Markup(files("atwu.report").joinpath("page", name).read_text(encoding="utf-8"))
-        for name in ("page.css", "page.js")
-    )
+    folder = files("atwu.report").joinpath("page")
+    style = Markup(folder.joinpath("page.css").read_text(encoding="utf-8"))
+    script = Markup(folder.joinpath("page.js").read_text(encoding="utf-8"))
     # The script is allowed by its hash; styles are allowed anywhere because figures contain some, and cannot load
     # anything.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -49,7 +48,10 @@ def _environment() -> Environment:
     )
     # NaN is no JSON: a browser would read none of the block.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    environment.filters["subscripts"] = _subscripts
+    # Subscripts of metrics: J_W, ES Δ.
+    environment.filters["subscripts"] = lambda text: Markup(
+        SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text))))
+    )
     environment.globals.update(
         level=level,
         percent=percent_of_score,
@@ -65,8 +67,3 @@ def _environment() -> Environment:
         ],
     )
     return environment
-
-
-def _subscripts(text: str) -> Markup:
-    """Format the subscripts of metrics: J_W, ES Δ."""
-    return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))

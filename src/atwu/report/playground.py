@@ -51,7 +51,9 @@ class LocalOnly:
         from starlette.responses import PlainTextResponse
         from starlette.websockets import WebSocketClose
 
-        reason = None if scope["type"] == "lifespan" else self._refusal(scope)
+        reason = None
+        if scope["type"] != "lifespan":  # start and end of the server, which no browser sends
+            reason = self._refusal(scope)
         if reason is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -134,10 +136,11 @@ def playground(models: SideBySide, titles: Sequence[str], examples: Sequence[Exa
         """Yield the contents of the answers and of the heat maps, first without the latter."""
         if not question.strip():
             raise gradio.Error("Enter a question.", print_exception=False)
-        models.restart()
+        models.restart()  # each question is a conversation of its own
         with _shown_on_page():
             answers = dict(models.ask(question.strip()))
         yield [*answers.values(), ""]
+        # By text, so that an answer that both models give, or that is the true one, is read once.
         whose: dict[str, list[str]] = {truth.strip(): [TRUE_ANSWER]}
         for title, text in answers.items():
             whose.setdefault(text, []).append(f"answer of {title}")
@@ -179,7 +182,8 @@ def scored_answer(models: SideBySide, who: str, row: Example) -> ScoredRow:
     row = dataclasses.replace(row, forget_spans=key_token_spans(row) or None)
     words = {}
     for title, tokens in models.read(row):
-        known = key_token_probability(row, tokens)
-        told = "" if known is None else f", p = {known:.3f}"
-        words[f"{title}{told}"] = tuple(word_scores(row.answer, tokens.offsets, np.exp(tokens.logps)))
+        probability = key_token_probability(row, tokens)
+        if probability is not None:
+            title = f"{title}, p = {probability:.3f}"
+        words[title] = tuple(word_scores(row.answer, tokens.offsets, np.exp(tokens.logps)))
     return ScoredRow(who, row.answer, words, row.forget_spans, 0)

@@ -116,8 +116,17 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
                 f"{path} is a model without an evaluation; first: atwu evaluate --model {path} --forget ROWS --retain ROWS "
                 f"--output {path / EVAL_NAME} (its verdict, if it has one: atwu evidence {path})."
             )
-        elif results := sorted(path.glob("*.json")):
-            runs = [_stored(read_result(file)) for file in results]
+        elif list(path.glob("*.json")):
+            runs = []
+            for file in sorted(path.glob("*.json")):
+                result = read_result(file)
+                name = Path(printable(result.model)).name
+                # Results of a study are named LABEL-sSEED; any other model by the last part of its name.
+                seeded = re.fullmatch(r"(.+)-s(\d+)", name)
+                if seeded is None:
+                    runs.append(RunRecord(public_text(name), None, None, result))
+                else:
+                    runs.append(RunRecord(public_text(seeded[1]), int(seeded[2]), None, result))
         else:
             raise FileNotFoundError(
                 f"{path} {'contains no finished run' if path.is_dir() else 'not found'}: expected a study folder "
@@ -169,14 +178,17 @@ def _public(labels: Iterable[str]) -> dict[str, str]:
     """Label of a study -> name in tables: without local paths, and unique if only the paths differed."""
     names = {label: public_text(label) for label in labels}
     shared = {name for name, count in Counter(names.values()).items() if count > 1}
-    # The same hash as in its folder's name.
-    return {label: f"{name} ({short_hash(label)[:6]})" if name in shared else name for label, name in names.items()}
+    for label, name in names.items():
+        if name in shared:
+            names[label] = f"{name} ({short_hash(label)[:6]})"  # the same hash as in its folder's name
+    return names
 
 
 def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:
     """Store a reference result; all runs must share it."""
     known = references.setdefault(role, result)
     rows = [{split: rows_of_set.ids for split, rows_of_set in one.rows.items()} for one in (known, result)]
+    # Equal weights on other rows give other numbers, so that differences to them would mean nothing.
     if known.fingerprint != result.fingerprint or rows[0] != rows[1]:
         raise ValueError(f"{where} compares with another {role} model, or on other rows; make separate reports.")
 
@@ -186,16 +198,14 @@ def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRe
     # A report does not read weights, and hashing them takes a second per gigabyte.
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
-    run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
-    trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
-    label = folder.name if Path(result.model).name == folder.name else printable(result.model)
-    seed = None if run is None else int(run["seed"])
+    run = seed = trace = None
+    if (folder / RECORD_NAME).is_file():
+        run = read_run(folder / RECORD_NAME)
+        seed = int(run["seed"])
+    if (folder / TRACE_NAME).is_file():
+        trace = read_trace(folder / TRACE_NAME)
+    label = printable(result.model)
+    if Path(result.model).name == folder.name:
+        label = folder.name
     label = label.removesuffix(f"-s{seed}")
     return RunRecord(shown.get(label) or public_text(label), seed, folder, result, run, trace)
-
-
-def _stored(result: EvalResult) -> RunRecord:
-    """Return a stored result of a study, LABEL-sSEED; any other model is named by the last part of its name."""
-    name = Path(printable(result.model)).name
-    label, seed = seeded.groups() if (seeded := re.fullmatch(r"(.+)-s(\d+)", name)) else (name, None)
-    return RunRecord(public_text(label), None if seed is None else int(seed), None, result)

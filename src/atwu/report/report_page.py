@@ -66,7 +66,7 @@ def traced(records: Records) -> dict[str, Any] | None:
     lines: list[HeatMapLine] = []
     for label in records.labels:
         traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
-        for seed, trace in traces[:1]:
+        for seed, trace in traces[:1]:  # scores cannot be averaged: of several seeds the first one is shown
             lines.append((label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
     keys = list(dict.fromkeys(key for *_, rows_of_line in lines for key in rows_of_line))
     if not keys:
@@ -88,46 +88,55 @@ def traced(records: Records) -> dict[str, Any] | None:
             if key in rows_of_line
         ]
         kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
+    snapshots: list[list[Any]] = []
+    for key in keys:
+        snapshots.append([])
+        for *_, rows_of_line in lines:
+            percents = None
+            if key in rows_of_line:
+                percents = [
+                    [None if score is None else percent_of_score(score) for score in snapshot]
+                    for snapshot in rows_of_line[key].scores
+                ]
+            snapshots[-1].append(percents)
     data = {
         "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
         "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
-        "rows": [
-            [_snapshots(rows_of_line[key]) if key in rows_of_line else None for *_, rows_of_line in lines]
-            for key in keys
-        ],
+        "rows": snapshots,
     }
     return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
 
 
 def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
     without = [label for label in records.labels if label not in {name for name, *_ in lines}]
-    verb = "gives" if len(without) == 1 else "give"
-    note = f" Not shown: {', '.join(without)}, which {verb} every word the same weight, or have no trace."
+    verb = "give"
+    if len(without) == 1:
+        verb = "gives"
+    note = ""
+    if without:
+        note = f" Not shown: {', '.join(without)}, which {verb} every word the same weight, or have no trace."
     seeds = {label: seed for label, seed, *_ in lines if seed is not None}
+    which = ""
     if len(set(seeds.values())) == 1:
         which = f", in the run with seed {next(iter(seeds.values()))}"
-    else:
-        each_seed = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
-        which = f", in the first run with a trace (seed of {each_seed})" if seeds else ""
+    elif seeds:
+        by_label = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
+        which = f", in the first run with a trace (seed of {by_label})"
     return (
         "The score that each method uses, from 0 to 100, recomputed on the current model during training (without "
         f"the run's exponents){which}. AUROC measures how well the scores find the labelled tokens, over up "
         "to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
-        f"{mask_note(records)}{note if without else ''}"
+        f"{mask_note(records)}{note}"
     )
 
 
 def _at_the_end(row: TracedRow, label: str) -> ScoredRow:
-    words = tuple(
+    words = []
+    for (start, end), score in zip(row.words, row.scores[-1], strict=True):
         # Rounded as in the data of the script, so that the slider comes back to the same colours.
-        WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
-        for (start, end), score in zip(row.words, row.scores[-1], strict=True)
-    )
-    return ScoredRow(row.question, row.answer, {label: words}, row.forget_spans, 0)
-
-
-def _snapshots(row: TracedRow) -> list[list[int | None]]:
-    return [[None if score is None else percent_of_score(score) for score in snapshot] for snapshot in row.scores]
+        rounded = None if score is None else percent_of_score(score) / 100
+        words.append(WordScore(row.answer[start:end], start, end, rounded))
+    return ScoredRow(row.question, row.answer, {label: tuple(words)}, row.forget_spans, 0)
 
 
 def answers(records: Records) -> list[dict[str, Any]]:
@@ -153,16 +162,24 @@ def answers(records: Records) -> list[dict[str, Any]]:
             if row is not None:
                 lines.append({"who": "in the data", "kind": "truth", "said": row.answer, "verdict": ""})
             for who, rows in models.items():
-                # An answer beside another question would mislead.
-                if rows.ids == ids:
-                    value = rows.metrics[metric][place] if metric in rows.metrics else None
-                    verdict = "" if value is None else yes.format(value) if value > 0 else no
-                    mark = f"yes {split}" if value else ""
-                    lines.append(
-                        {"who": who, "kind": "", "said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
-                    )
-            shown.append({"name": row.question if row else f"Row {place + 1}: {ids[place]}", "lines": lines})
-        about = f"Evaluated on other rows and not shown: {', '.join(others)}." if others else ""
+                if rows.ids != ids:  # an answer beside another question would mislead
+                    continue
+                value = rows.metrics[metric][place] if metric in rows.metrics else None
+                verdict = mark = ""
+                if value is not None and value > 0:
+                    verdict, mark = yes.format(value), f"yes {split}"
+                elif value is not None:
+                    verdict = no
+                lines.append(
+                    {"who": who, "kind": "", "said": rows.texts["answer"][place], "verdict": verdict, "mark": mark}
+                )
+            name = f"Row {place + 1}: {ids[place]}"  # results have ids only, traces the questions of their rows
+            if row is not None:
+                name = row.question
+            shown.append({"name": name, "lines": lines})
+        about = ""
+        if others:
+            about = f"Evaluated on other rows and not shown: {', '.join(others)}."
         sections.append({"split": split, "title": title, "about": about, "rows": shown})
     return sections
 
@@ -198,15 +215,16 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
 
 
 def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
-    """Name, meaning and source of every metric in `keys` that is not in `but`."""
-    told = {metric for _, metric in but}
-    metrics = {
-        metric: split for split, metric in reversed(keys) if metric not in told and metric_definition(metric, split)
-    }
-    return [
-        {"name": short_name(*key), "meaning": metric_definition(*key), "where": where_computed(*key)}
-        for key in reversed(metrics.items())
-    ]
+    """Name, meaning and source of every metric in `keys` that is not in `but`, once although several sets have it."""
+    explained_before = {metric for _, metric in but}
+    entries: dict[str, dict[str, str | None]] = {}
+    for split, metric in keys:
+        meaning = metric_definition(metric, split)
+        if meaning and metric not in explained_before:
+            entry = {"name": short_name(metric, split), "meaning": meaning, "where": where_computed(metric, split)}
+            # As in the first set that has it, at the place of the last one.
+            entries[metric] = entries.pop(metric, entry)
+    return list(entries.values())
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
@@ -215,23 +233,28 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
     ends = {key: range_of(rows) for key, rows in table.frame.groupby(["set", "metric"])}
+    columns = []
+    for head in every.heads:
+        split, metric = head.key
+        meaning = metric_definition(metric, split)
+        if meaning:
+            meaning = f"{metric_label(head.key)}: {meaning}"
+        columns.append(
+            {
+                "name": short_name(metric, split),
+                "direction": head.direction,
+                "above": split,
+                "below": f"n = {head.count}",
+                "meaning": meaning,
+                "more": head.key not in table.keys,
+                "ends": ends.get(head.key),
+            }
+        )
     return {
         "name": "headline",
         "caption": f"Reference models first, then methods. {SORT}",
         "first": "Model",
-        "columns": [
-            {
-                "name": short_name(head.key[1], head.key[0]),
-                "direction": head.direction,
-                "above": head.key[0],
-                "below": f"n = {head.count}",
-                "meaning": (meaning := metric_definition(head.key[1], head.key[0]))
-                and f"{metric_label(head.key)}: {meaning}",
-                "more": head.key not in table.keys,
-                "ends": ends.get(head.key),
-            }
-            for head in every.heads
-        ],
+        "columns": columns,
         "rows": [
             {
                 "label": label,
@@ -276,9 +299,9 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     def seconds(run: RunRecord) -> float | None:
         """Without those of the trace, which only methods with token weights have."""
         whole: float | None = (run.run or {}).get("train_seconds")
-        if whole is None:
-            return None
-        return whole - (0.0 if run.trace is None else run.trace.seconds)
+        if whole is None or run.trace is None:
+            return whole
+        return whole - run.trace.seconds
 
     spent = {
         "training time": [seconds(run) for run in records.runs],
@@ -295,16 +318,14 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     if means.empty:
         return None
     plain = {"mark": "", "interval": "", "spread": "", "told": ""}
-    rows = [
-        {
-            "label": str(label),
-            "cells": [
-                None if pd.isna(mean) else plain | {"value": mean, "number": formats[str(title)](mean)}
-                for title, mean in mean_of.items()
-            ],
-        }
-        for label, mean_of in means.iterrows()
-    ]
+    rows: list[dict[str, Any]] = []
+    for label, mean_of in means.iterrows():
+        rows.append({"label": str(label), "cells": []})
+        for title, mean in mean_of.items():
+            cell = None
+            if not pd.isna(mean):
+                cell = plain | {"value": mean, "number": formats[str(title)](mean)}
+            rows[-1]["cells"].append(cell)
     caption = f"Means over seeds, per run; times depend on the machine, and cached verdicts count. {SORT}"
     columns = [{"name": str(title)} for title in means]
     return {"name": "cost-table", "caption": caption, "first": "Method", "columns": columns, "rows": rows}
@@ -314,7 +335,9 @@ def range_of(rows: pd.DataFrame) -> tuple[float, float] | None:
     """Smallest and largest number of a column, including intervals."""
     numbers = rows[["value", "low", "high"]]
     low, high = numbers.min(axis=None), numbers.max(axis=None)
-    return (low, high) if high > low else None
+    if high > low:
+        return low, high
+    return None
 
 
 def ranking(records: Records, key: MetricKey) -> pd.DataFrame:
@@ -331,8 +354,11 @@ def facts(records: Records) -> list[tuple[str, str]]:
     seeds = [seeds_of(records.results[label]) for label in records.labels]
     frame = records.table.frame
     rows = frame[~frame.reference].groupby("set").n.max()
+    kind = "methods"
+    if len(seeds) == 1:
+        kind = "method"
     entries = [
-        ("methods" if len(seeds) != 1 else "method", str(len(seeds))),
+        (kind, str(len(seeds))),
         ("seeds each", format_range(seeds)),
         *((f"{split} rows", str(rows.get(split, ""))) for split in ("forget", "retain")),
         ("prompts per question", records.prompts),
@@ -349,8 +375,8 @@ def summary(records: Records) -> list[str]:
         return ["No metric with a direction was measured."]
     notes = [f"Methods are ranked by {metric_label(key)}."]
     places = ranking(records, key)
-    for label, told in places.told[places.place.isna() & (places.told != "")].items():
-        notes.append(f"{label} is not ranked: it has {metric_label(key)} for {told}.")
+    for label, seeds in places.told[places.place.isna() & (places.told != "")].items():
+        notes.append(f"{label} is not ranked: it has {metric_label(key)} for {seeds}.")
     notes += [f"{sentence}." for sentence in records.table.not_ranked()]
     frame = records.table.frame
     degraded = list(frame.label[frame.lost != ""].unique())
@@ -384,19 +410,28 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     methods = []
     for label in records.labels:
         run, *others = records.of(label)
+        record: dict[str, Any] = {"model": run.result.model}
+        about = "no record of its training"
+        if run.run is not None:
+            record, about = dict(run.run), _recipe_text(run.run)
+        if budgets.get(label):
+            about = "; ".join(filter(None, (about, budgets[label])))
+        note = "run.json"
+        if run.seed is not None:
+            note += f" of seed {run.seed}"
+        if others:
+            note += f", one of {1 + len(others)}"
         own = _own(run.result, shared)
-        record = {"model": run.result.model} if run.run is None else dict(run.run)
-        told = "no record of its training" if run.run is None else _recipe_text(run.run)
-        note = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}"
-        note += f", one of {1 + len(others)}" if others else ""
-        about = "; ".join(filter(None, (told, budgets.get(label))))
-        methods.append(_box(label, about, note, public_record(record | ({"evaluation": own} if own else {}))))
-    alike = [_box("the same for all methods", "", "", shared)] if shared else []
-    references = [
-        _box(role, f"evaluated with other {', '.join(own)}", "", own)
-        for role, result in records.references.items()
-        if (own := _own(result, shared))
-    ]
+        if own:
+            record["evaluation"] = own
+        methods.append(_box(label, about, note, public_record(record)))
+    evaluation = []
+    if shared:
+        evaluation.append(_box("the same for all methods", "", "", shared))
+    for role, result in records.references.items():
+        own = _own(result, shared)
+        if own:
+            evaluation.append(_box(role, f"evaluated with other {', '.join(own)}", "", own))
     versions: dict[str, dict[str, None]] = {}
     for _, result in records.single_results:
         for package, version in result.versions.items():
@@ -404,7 +439,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     return {
         "about": str(records.study.get("about") or "").strip(),
         "commands": {title: text for title, text in commands.items() if text},
-        "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
+        "settings": {"Settings of every method": methods, "Settings of the evaluation": evaluation},
         "versions": ", ".join(f"{package} {' and '.join(numbers)}" for package, numbers in versions.items()),
     }
 
@@ -412,7 +447,11 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
 def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
     """Evaluation settings shared by all results, without the fingerprints of their rows."""
     first, *others = [public_settings(result) for result in results] or [{}]
-    return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in settings and settings[key] == value for settings in others)
+    }
 
 
 def public_settings(result: EvalResult) -> dict[str, Any]:
@@ -425,9 +464,9 @@ def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in public_settings(result).items() if key not in shared or shared[key] != value}
 
 
-def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
+def _box(name: str, about: str, note: str, record: Any) -> dict[str, str]:
     text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
-    return {"name": name, "told": told, "note": note, "record": text}
+    return {"name": name, "told": about, "note": note, "record": text}
 
 
 def _recipe_text(run: Mapping[str, Any]) -> str:

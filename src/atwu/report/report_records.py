@@ -66,6 +66,7 @@ class Records:
     def paired(self, first: str, second: str) -> list[list[EvalResult]]:
         """The results of two labels over their common seeds; a reference model is paired with every seed."""
         one, other = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
+        # A reference model was not trained with a seed, so it stands for every seed of the other label.
         if first in self.references:
             one = dict.fromkeys(other or [None], self.references[first])
         if second in self.references:
@@ -95,8 +96,10 @@ class Records:
     def prompts(self) -> str:
         """Number of prompts per forget question, as a range; empty if not recorded."""
         settings = [result.settings.get("questions_per_row", {}) for _, result in self.single_results]
-        asked = [number for prompts in settings for number in prompts.get("forget", ())]
-        return format_range(asked) if asked else ""
+        counts = [count for prompts in settings for count in prompts.get("forget", ())]
+        if not counts:
+            return ""
+        return format_range(counts)
 
     @cached_property
     def results(self) -> dict[str, EvalResult]:
@@ -131,17 +134,19 @@ def report_table(records: Records) -> Table:
 
 def headline_metrics(records: Records) -> list[MetricKey]:
     """Metrics of the headline table (all, if it has none of them), the one that ranks methods first."""
-    there, decisive = records.table.keys, leading_metric(records)
-    panel = [key for group in HEADLINE for key in [key for key in group if key in there][:1]] or there
-    return sorted(panel, key=lambda key: key != decisive)
+    measured, decisive = records.table.keys, leading_metric(records)
+    panel = []
+    for group in HEADLINE:
+        panel += [key for key in group if key in measured][:1]
+    return sorted(panel or measured, key=lambda key: key != decisive)
 
 
 def leading_metric(records: Records) -> MetricKey | None:
     """The metric that ranks methods; None if no metric has a direction."""
     frame = records.table.frame
     ranked = frame[~frame.reference & (frame.direction != "none")]
-    there = set(zip(ranked.set, ranked.metric, strict=True))
-    return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in there), None)
+    measured = set(zip(ranked.set, ranked.metric, strict=True))
+    return next((key for key in (*LEADING_METRICS, *records.table.keys) if key in measured), None)
 
 
 def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], *, intervals: bool = True) -> list[str]:
@@ -149,11 +154,12 @@ def report_caption(records: Records, table: Table, marks: Mapping[Mark, str], *,
     counts = {split: part.n for split, part in table.frame.groupby("set")}
     sets = dict.fromkeys(split for split, _ in table.keys if split in counts and split != OVERALL)
     rows = [f"{split} n={format_range(counts[split])}" for split in sets]
-    rows += [f"prompts per question: {records.prompts}"] if records.prompts else []
+    if records.prompts:
+        rows.append(f"prompts per question: {records.prompts}")
     rows.append(f"seeds: {format_range([len(records.of(label)) for label in records.labels])}")
-    said = [records.title.rstrip("."), f"Rows: {', '.join(rows)}", *table.caption(marks, intervals=intervals)]
-    said += [str(records.study.get("progress") or ""), format_left_out(records)]
-    return [*filter(None, said), f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}"]
+    notes = [records.title.rstrip("."), f"Rows: {', '.join(rows)}", *table.caption(marks, intervals=intervals)]
+    notes += [str(records.study.get("progress") or ""), format_left_out(records)]
+    return [*filter(None, notes), f"Tuning budget: {str(records.study.get('budget') or NO_BUDGET).rstrip('.')}"]
 
 
 def degradation_notes(table: Table) -> list[str]:
@@ -179,7 +185,13 @@ def left_out(records: Records) -> dict[str, str]:
 
 def format_left_out(records: Records) -> str:
     """Format `left_out` in one sentence: `Left out: atwu-s1 (diverged), dpo (needs questions)`; empty if there is none."""
-    missing = left_out(records)
-    short = {name: why if len(why) <= 100 else f"{why[:99].rstrip()}…" for name, why in missing.items()}
-    listed = ", ".join(f"{name} ({why})" if why else name for name, why in short.items())
-    return listed and f"Left out: {listed}"
+    entries = []
+    for name, reason in left_out(records).items():
+        if len(reason) > 100:  # the page lists it whole
+            reason = f"{reason[:99].rstrip()}…"
+        if reason:
+            name = f"{name} ({reason})"
+        entries.append(name)
+    if not entries:
+        return ""
+    return f"Left out: {', '.join(entries)}"

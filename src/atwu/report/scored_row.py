@@ -75,7 +75,7 @@ def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
 
 
 def percent_of_score(score: float) -> int:
-    """Round a score in [0, 1] to an integer from 0 to 100, halves up."""
+    """Round a score in [0, 1] to an integer from 0 to 100, halves up; Python's `round` takes the even one."""
     return int(100 * score + 0.5)
 
 
@@ -88,7 +88,9 @@ _DARK = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60
 
 def background(score: float, *, dark: bool) -> ColorTriplet:
     """Return the colour of a score; on dark pages and terminals high scores are light."""
-    stops = _DARK if dark else _LIGHT
+    stops = _LIGHT
+    if dark:
+        stops = _DARK
     places = np.linspace(0, LEVELS - 1, len(stops))
     return ColorTriplet(*(round(np.interp(level(score), places, channel)) for channel in zip(*stops, strict=True)))
 

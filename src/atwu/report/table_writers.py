@@ -57,7 +57,7 @@ class SplitTable:
     """A table whose columns are never cut or broken: those that do not fit follow below, with the first one repeated."""
 
     table: RichTable
-    said: Sequence[str] = ()
+    notes: Sequence[str] = ()
     """Sentences below the table, without full stops."""
     title: str = ""
 
@@ -69,13 +69,14 @@ class SplitTable:
         shown = [first]
         for column in others:
             wider = self._part([*shown, column])
+            # Measured without a limit: within the terminal's width Rich would report at most that width.
             if shown[1:] and Measurement.get(console, options.update_width(10_000), wider).maximum > options.max_width:
                 yield self._part(shown)
                 shown = [first]
             shown.append(column)
         yield self._part(shown)
-        if self.said:
-            yield Text(" ".join(f"{sentence}." for sentence in self.said), "dim")
+        if self.notes:
+            yield Text(" ".join(f"{sentence}." for sentence in self.notes), "dim")
 
     def _part(self, columns: Sequence[Column]) -> RichTable:
         part = copy.copy(self.table)
@@ -94,7 +95,10 @@ def _broken(name: Text) -> Text:
     place = name.plain.find("@")
     if len(name) <= _NAME or place <= 0:
         return name
-    return Text.assemble(name[:place], "\n    " if name.plain.startswith(" ") else "\n  ", name[place:])
+    indent = "  "
+    if name.plain.startswith(" "):
+        indent = "    "
+    return Text.assemble(name[:place], f"\n{indent}", name[place:])
 
 
 def _beside(cell: Any, *, intervals: bool) -> str:
@@ -111,18 +115,23 @@ def _beside(cell: Any, *, intervals: bool) -> str:
 
 def _text(cell: Any, *, intervals: bool) -> Text:
     """Format a row of the frame as one cell."""
-    style = "dim" if cell.reference else _STYLES[cell.mark]
-    return Text(cell.number, style).append(_beside(cell, intervals=intervals), "dim" if intervals else "")
+    style = _STYLES[cell.mark]
+    if cell.reference:
+        style = "dim"
+    beside = ""
+    if intervals:
+        beside = "dim"
+    return Text(cell.number, style).append(_beside(cell, intervals=intervals), beside)
 
 
 def headline_table(records: Records) -> SplitTable:
     """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
-    said = report_caption(records, table, _MARKS, intervals=False)[1:]
-    said += [note.rstrip(".") for note in degradation_notes(table)]
+    notes = report_caption(records, table, _MARKS, intervals=False)[1:]
+    notes += [note.rstrip(".") for note in degradation_notes(table)]
     if (table.frame.interval != "").any():
-        said.append("Intervals: atwu report FOLDER --format md, or --output report.html")
-    return _models(table, said)
+        notes.append("Intervals: atwu report FOLDER --format md, or --output report.html")
+    return _models(table, notes)
 
 
 def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[MetricKey, str]) -> SplitTable:
@@ -131,21 +140,25 @@ def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[Metr
     return _models(table, table.caption(_MARKS, intervals=False), names)
 
 
-def _models(table: Table, said: Sequence[str], names: Mapping[MetricKey, str] = MappingProxyType({})) -> SplitTable:
+def _models(table: Table, notes: Sequence[str], names: Mapping[MetricKey, str] = MappingProxyType({})) -> SplitTable:
     heads = [Text(names.get(head.key, head.name) + ARROWS[head.direction]) for head in table.heads]
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
     grid = _empty("method", heads)
     for label in table.labels:
         if label in table.ruled:
             grid.add_section()
-        style = "dim" if label in REFERENCE_MODELS or label in table.out else ""
+        style = ""
+        if label in REFERENCE_MODELS or label in table.out:
+            style = "dim"
         grid.add_row(Text(table.shown(label), style), *cells.loc[label])
-    return SplitTable(grid, said)
+    return SplitTable(grid, notes)
 
 
 def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
     """Table with one row per metric and one column per model, with intervals; all metrics, grouped by set, by default."""
-    table = table_of(results) if keys is None else table_of(results).only(keys)
+    table = table_of(results)
+    if keys is not None:
+        table = table.only(keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
     counts: dict[str, list[str]] = {}
     for head in table.heads:
@@ -160,16 +173,19 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
             if split != group:
                 if place:
                     grid.add_section()
-                title = split if split == OVERALL else f"{split} (n = {usual[split]})"
+                title = f"{split} (n = {usual[split]})"
+                if split == OVERALL:  # its metrics are of no set of rows
+                    title = split
                 grid.add_row(Text(title, "bold underline"))
         group = split
-        other = f" (n = {head.count})" if head.count != usual[split] else ""
+        other = ""
+        if head.count != usual[split]:
+            other = f" (n = {head.count})"
         grid.add_row(_broken(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
+    notes = []
     if keys and usual:
-        said = [f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"]
-    else:
-        said = []
-    return SplitTable(grid, said + table.caption(_MARKS))
+        notes.append(f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}")
+    return SplitTable(grid, notes + table.caption(_MARKS))
 
 
 def differences_table(
@@ -184,36 +200,48 @@ def differences_table(
         name for study in studies.values() for name, of_study in study.items() if keys & of_study.keys()
     )
     several = len(studies) > 1
-    grid = _empty("study" if several else "metric", map(Text, models))
+    notes = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
+    first = "metric"
+    if several:
+        first = "study"
+        notes.append("Mean: unweighted over studies")
+    grid = _empty(first, map(Text, models))
     for head in heads:
         of_study = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         if several:
             grid.add_row(_broken(Text(head.full, "bold underline")))
             columns = [[cell for cell in cells if cell is not None] for cells in zip(*of_study.values(), strict=True)]
+            # A mean over some of the studies would not compare with those of other models.
             of_study["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
         for name, cells in of_study.items():
-            shown = Text(f"  {name}" if several else head.full)
-            grid.add_row(_broken(shown), *(_difference(cell, head.key) for cell in cells))
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
-    said += ["Mean: unweighted over studies"] if several else []
-    return SplitTable(grid, said, title=f"difference to {to}")
+            shown = head.full
+            if several:
+                shown = f"  {name}"
+            grid.add_row(_broken(Text(shown)), *(_difference(cell, head.key) for cell in cells))
+    return SplitTable(grid, notes, title=f"difference to {to}")
 
 
 def _difference(estimate: Estimate | None, key: MetricKey) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
         return Text(MISSING_CELL)
+    digits = 3
     column = find_column(key[1], key[0])
-    digits = 3 if column is None else column[1].digits
+    if column is not None:
+        digits = column[1].digits
 
     def signed(value: float) -> str:
         shown = format_number(value, digits)
-        return shown if shown.startswith("-") else f"+{shown}"
+        if shown.startswith("-"):
+            return shown
+        return f"+{shown}"
 
+    number = Text(signed(estimate.value))
     interval = estimate.interval()
     if interval is None:
-        return Text(signed(estimate.value))
+        return number
     low, high = interval
-    number = Text(signed(estimate.value), "bold" if low > 0 or high < 0 else "")
+    if low > 0 or high < 0:
+        number.stylize("bold")
     return Text.assemble(number, (f" [{signed(low)}, {signed(high)}]", "dim"))
 
 
@@ -226,11 +254,13 @@ def titled_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Ri
 def agreement_table(agreed: AgreementResult, *, title: str) -> RichTable:
     table = titled_table(title, ["cases"], ["n", "unscored", "accuracy", "kappa", "false yes", "false no"])
     for name, part in {"all": agreed, **agreed.kinds}.items():
-        accuracy = MISSING_CELL if part.accuracy is None else f"{part.accuracy:.3f}"
-        kappa = ""
-        if part is agreed:
-            accuracy += "" if part.interval is None else " [{:.3f}, {:.3f}]".format(*part.interval)
-            kappa = "" if part.kappa is None else f"{part.kappa:.3f}"
+        accuracy, kappa = MISSING_CELL, ""
+        if part.accuracy is not None:
+            accuracy = f"{part.accuracy:.3f}"
+        if part is agreed and part.interval is not None:
+            accuracy += " [{:.3f}, {:.3f}]".format(*part.interval)
+        if part is agreed and part.kappa is not None:
+            kappa = f"{part.kappa:.3f}"
         table.add_row(
             *(Text(name), str(part.n), str(part.unscored), accuracy, kappa),
             *(str(part.false_positives), str(part.false_negatives)),
@@ -239,15 +269,10 @@ def agreement_table(agreed: AgreementResult, *, title: str) -> RichTable:
     return table
 
 
-_READING = (
+PROBE_READING = (
     "How to read it: mean ± standard deviation over answers; 1 is perfect, 0.5 is chance. Held-out answers are about "
     "subjects that the probe was not trained on; a much higher train AUROC indicates overfitting."
 )
-
-
-def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    console.print(probe_table(results, title=title))
-    console.print(_READING, highlight=False, soft_wrap=True)
 
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
@@ -259,7 +284,9 @@ def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
         if result.layer != layer:
             table.add_section()
         layer, mean = result.layer, f"{result.auroc.mean:.3f}"
-        train = MISSING_CELL if result.train_auroc is None else f"{result.train_auroc:.3f}"
+        train = MISSING_CELL
+        if result.train_auroc is not None:
+            train = f"{result.train_auroc:.3f}"
         table.add_row(
             *(str(result.layer), result.position, f"{mean} ± {result.auroc.std:.3f}", train, str(result.auroc.n)),
             style="bold" if mean == best else None,
@@ -283,13 +310,16 @@ def to_markdown(records: Records) -> str:
     """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
     table = report_table(records)
     caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND))
+    text = f"{models_markdown(table)}\n{escaped(caption)}\n"
     notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
-    return f"{models_markdown(table, intervals=True)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
+    if notes:
+        text += f"\n{notes}"
+    return text
 
 
-def models_markdown(table: Table, *, intervals: bool = False) -> str:
+def models_markdown(table: Table) -> str:
     def write(cell: Any) -> str:
-        return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=intervals)
+        return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=True)
 
     text = [["method", *(escaped(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
     for label, cells in zip(table.labels, table.cells(write, MISSING_CELL).values, strict=True):
@@ -304,13 +334,23 @@ def escaped(text: str) -> str:
 def to_latex(records: Records) -> str:
     """Format the table: best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
     table = report_table(records)
-    numbers = table.cells(_latex_cell, "--")
+
+    def write(cell: Any) -> str:
+        text = _LATEX[cell.mark] % _minus(cell.number)
+        if cell.spread:
+            text += rf"$_{{\pm {cell.spread}}}$"
+        if cell.told:
+            text += rf" {{\tiny ({cell.told})}}"
+        return text
+
+    numbers = table.cells(write, "--")
     intervals = table.cells(lambda cell: cell.interval and rf"{{\tiny {_minus(cell.interval)}}}")
     names = pd.Series({label: tex(table.shown(label)) for label in table.labels})
     for below in table.ruled:
         names[below] = rf"\midrule {names[below]}"
     numbers.insert(0, "", names)
     intervals.insert(0, "", "")
+    # Both frames have the labels as index, so that `loc` puts the intervals of a model below its numbers.
     rows = pd.concat([numbers, intervals[(intervals != "").any(axis=1)]]).loc[list(table.labels)]
     rows.columns = ["method", *(_latex_head(head.text) for head in table.heads)]
     caption = [*report_caption(records, table, _LATEX_LEGEND), *degradation_notes(table)]
@@ -338,11 +378,6 @@ def _latex_head(name: str) -> str:
     return "".join(tex(before) + base + low for before, base, low in named)
 
 
-def _latex_cell(cell: Any) -> str:
-    text = _LATEX[cell.mark] % _minus(cell.number) + (rf"$_{{\pm {cell.spread}}}$" if cell.spread else "")
-    return text + (rf" {{\tiny ({cell.told})}}" if cell.told else "")
-
-
 def _minus(number: str) -> str:
     return number.replace("-", "$-$")
 
@@ -363,12 +398,12 @@ def to_json(records: Records) -> str:
             "title": records.title,
             "study": dict(records.study),
             "headline": [list(key) for key in headline_metrics(records)],
-            "results": {label: _without_rows(result) for label, result in records.results.items()},
+            "results": {label: replace(result, rows={}).to_json() for label, result in records.results.items()},
             "runs": [
                 {
                     "label": run.label,
                     "seed": run.seed,
-                    "result": _without_rows(run.result),
+                    "result": replace(run.result, rows={}).to_json(),
                     "run": None if run.run is None else dict(run.run),
                 }
                 for run in records.runs
@@ -378,10 +413,6 @@ def to_json(records: Records) -> str:
     if records.study.get("command") is not None:
         plain["study"]["command"] = public_command(str(records.study["command"]))
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _without_rows(result: EvalResult) -> dict[str, Any]:
-    return replace(result, rows={}).to_json()
 
 
 WRITERS: Mapping[str, Callable[[Records], str]] = {"md": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}

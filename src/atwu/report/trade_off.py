@@ -64,9 +64,12 @@ def _scatter(
 
     def point_of(result: EvalResult) -> TradeOffPoint | None:
         x, y = (cell_of(result, key) for key in labels)
-        return None if x is None or y is None else (x, y)
+        if x is None or y is None:
+            return None
+        return x, y
 
     points = {name: point for name, result in records.results.items() if (point := point_of(result)) is not None}
+    # A destroyed model forgets everything, too: it would be the best one on its axis. The caption names it instead.
     destroyed = [name for name, word in records.table.out.items() if word == DESTROYED and name in points]
     broken = {name: points.pop(name) for name in destroyed}
     if not any(label in points for label in records.labels):
@@ -82,42 +85,66 @@ def _scatter(
         points["original"] = x, y
     crowded = len(ranked) > _CROWDED
     seeds = []
-    sheet = new_figure(5.2 if crowded else 4.1)
+    height = 4.1
+    if crowded:
+        height = 5.2
+    sheet = new_figure(height)
     axes = sheet.subplots()
     axes.grid(True)
     for name, point in points.items():
-        one = styles[name]
-        faint = 0.2 if crowded and not one.focus else 0.5
+        style = styles[name]
+        faint = 0.5
+        if crowded and not style.focus:
+            faint = 0.2
         of_seeds = [point_of(run.result) for run in records.of(name)]
         singles = [_xy(single) for single in of_seeds if single is not None]
-        look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
+        look: dict[str, Any] = {"color": style.colour, "linestyle": "none", "marker": style.marker}
         if len(singles) > 1:
             seeds += singles
             quiet = look | {"alpha": faint, "markersize": 3.6, "markeredgewidth": 0, "zorder": 2.5}
             axes.plot(*zip(*singles, strict=True), **quiet)
-        for cell, across in zip(point if name in ranked else (), ("x", "y"), strict=False):
-            if cell.low is not None and cell.high is not None:
-                ends, middle = [cell.low, cell.high], [_xy(point)[across == "x"]] * 2
-                line = (ends, middle) if across == "x" else (middle, ends)
-                axes.plot(*line, color=one.colour, linewidth=1.1, alpha=faint, zorder=one.order)
-        look |= {"markersize": 8 if one.focus else 6.5, "zorder": one.order + 1, "clip_on": False}
-        look |= {"markerfacecolor": "none", "markeredgewidth": 1.3} if one.reference else {"markeredgewidth": 0}
-        axes.plot(*_xy(point), **look, label=name)
+        whisker: dict[str, Any] = {"color": style.colour, "linewidth": 1.1, "alpha": faint, "zorder": style.order}
+        across, along = point
+        place = _xy(point)
+        if name in ranked and across.low is not None and across.high is not None:
+            axes.plot([across.low, across.high], [place[1], place[1]], **whisker)
+        if name in ranked and along.low is not None and along.high is not None:
+            axes.plot([place[0], place[0]], [along.low, along.high], **whisker)
+        look |= {"markersize": 6.5, "markeredgewidth": 0, "zorder": style.order + 1, "clip_on": False}
+        if style.focus:
+            look["markersize"] = 8
+        if style.reference:
+            look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
+        axes.plot(*place, **look, label=name)
     front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
-    steps = "steps-pre" if up[0] else "steps-post"
+    # The line bounds what the front dominates, so its steps turn away from the better corner.
+    steps = "steps-post"
+    if up[0]:
+        steps = "steps-pre"
     axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
     axes.set(**dict(zip(("xlabel", "ylabel"), labels.values(), strict=True)))
     axes.margins(0.12)
     # Fixed from here on, or placing the names would move the limits.
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
-    corner: dict[str, Any] = {"xy": tuple(map(int, up)), "xytext": (0, 4 if up[1] else -26)}
-    corner |= {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right" if up[0] else "left"}
-    axes.annotate(f"better {arrow}", **corner, fontstyle="italic", alpha=MUTED)
+    axes.annotate(
+        f"better {arrow}",
+        xy=(int(up[0]), int(up[1])),
+        # Above the axes, or below the labels of their ticks.
+        xytext=(0, 4 if up[1] else -26),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right" if up[0] else "left",
+        fontstyle="italic",
+        alpha=MUTED,
+    )
     first = sorted(points, key=lambda name: (not styles[name].focus, styles[name].reference, name not in front))
     _name_points(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    faint_marks = ""
+    if seeds:
+        faint_marks = " (faint: single seeds)"
     caption = (
-        f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % "
+        f"Each mark is the mean over a method's seeds{faint_marks}; whiskers are 95 % "
         "bootstrap intervals over subjects. Open marks are reference models. The dashed line is the Pareto front: "
         "no other method is better in both directions."
     )
@@ -139,10 +166,10 @@ def _name_points(
         _, _, texts, lines = require("textalloc", extra="report").allocate(
             axes,
             *points.T,
-            [one.name for one in names],
+            [style.name for style in names],
             *(None, *marks.T),
             textsize=8,
-            fontweight=[one.weight for one in names],
+            fontweight=[style.weight for style in names],
             textcolor=INK,
             linecolor=INK,
             linewidth=0.5,

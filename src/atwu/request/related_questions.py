@@ -29,7 +29,7 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import NameNeighbours, names_by_kind, replaceable_name
+from atwu.methods.weightings.contrast import NameNeighbours, evidence_of, names_by_kind, replaceable_name
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts
 
@@ -149,8 +149,9 @@ def _known(rows: Sequence[Example], read: ModelReader, *, system: str | None) ->
     if not rows:
         return []
     likely = _sure_of(rows, read.generator, system=system)
-    apart = [row for row, told in zip(likely, is_told_apart(likely, read), strict=True) if told]
-    known: Sequence[Example] = mark_facts(apart, read)
+    evidence = evidence_of(likely, read, read.neighbours)
+    apart = [(row, values) for row, values in zip(likely, evidence, strict=True) if is_told_apart(values)]
+    known: Sequence[Example] = mark_facts([row for row, _ in apart], read, evidence=[values for _, values in apart])
     for form in KNOWN_FORMS:
         known = _known_in(form, known, read.generator, system=system)
     return list(known)

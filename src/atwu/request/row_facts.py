@@ -88,7 +88,13 @@ class ModelReader:
         return [np.array(read.logps)[[offset is not None for offset in read.offsets]] for read in self(rows)]
 
 
-def mark_facts(rows: Sequence[Example], read: ModelReader, *, unseen: Sequence[Example] = ()) -> tuple[Example, ...]:
+def mark_facts(
+    rows: Sequence[Example],
+    read: ModelReader,
+    *,
+    unseen: Sequence[Example] = (),
+    evidence: Sequence[FloatArray] | None = None,
+) -> tuple[Example, ...]:
     """Return rows with the parts of their answers that carry the fact, and the part that the question asks for.
 
     Labels stay. A plain text, which has no question, is marked by rule if it is short; of a longer one the fact is its wording
@@ -97,8 +103,10 @@ def mark_facts(rows: Sequence[Example], read: ModelReader, *, unseen: Sequence[E
     Args:
         read: reads rows with the model that knows them.
         unseen: texts that it never saw; by default those of this project.
+        evidence: of the rows, if it was computed before (`evidence_of`).
     """
-    evidence = evidence_of(rows, read, read.neighbours)
+    if evidence is None:
+        evidence = evidence_of(rows, read, read.neighbours)
     marked = []
     for row, values in zip(rows, evidence, strict=True):
         spans = row.forget_spans
@@ -118,13 +126,12 @@ def in_brackets(row: Example) -> str:
     return text
 
 
-def is_told_apart(rows: Sequence[Example], read: ModelReader) -> list[bool]:
-    """Return of each row whether the model says its answer for its own subject rather than for others.
+def is_told_apart(evidence: FloatArray) -> bool:
+    """Whether the model says an answer, of which this is the evidence, for its own subject rather than for others.
 
     An answer that a model gives whatever name is asked for is made up, or no knowledge about this name.
     """
-    evidence = evidence_of(rows, read, read.neighbours)
-    return [bool(values.size) and float(values.max()) >= TOLD_APART for values in evidence]
+    return bool(evidence.size) and float(evidence.max()) >= TOLD_APART
 
 
 def _with_asked_part(row: Example) -> Example:

@@ -114,37 +114,50 @@ def unlearn(
         columns=columns,
         overwrite=overwrite,
     )
-    if columns:
-        retain = with_columns(retain, columns) if isinstance(retain, str) else retain
-        holdout = with_columns(holdout, columns) if isinstance(holdout, str) else holdout
-    model = str(model) if isinstance(model, Path) else model
-    source = model if isinstance(model, ModelSource) else ModelSource(model=model)
+    if isinstance(model, ModelSource):
+        source = model
+    else:
+        source = ModelSource(model=str(model))
     asked = None
     to_ask = asked_source(forget, about=about, kind=kind)
-    if to_ask is not None:
+    if to_ask is None:
+        forget_set = load_rows(cast(Any, forget), columns=columns)
+    else:
         if columns:
             raise ValueError("columns has no effect without rows: names and questions have none.")
         config = UnlearnConfig(**with_method(options or {}))
-        tell = say if config.process_index == 0 else silent
+        tell = say
+        if config.process_index != 0:
+            tell = silent
         asked = broadcast_from_main(
             config, lambda: ask_for_rows(to_ask, source, config, output, overwrite=overwrite, say=tell)
         )
+        forget_set = asked.forget
     return run_request(
         UnlearningRequest(
             source=source,
-            forget_set=load_rows(cast(Any, forget), columns=columns) if asked is None else asked.forget,
+            forget_set=forget_set,
             asked=asked,
             output=Path(output),
-            retain=retain if isinstance(retain, str) else load_rows(retain, columns=columns).source,
+            retain=_source_of(retain, columns),
             options=dict(options or {}),
             auto_memory=auto_memory,
-            holdout=holdout if isinstance(holdout, str) else load_rows(holdout, columns=columns).source,
+            holdout=_source_of(holdout, columns),
             max_retain_increase=max_retain_increase,
             request_note=request_note,
         ),
         overwrite=overwrite,
         say=say,
     )
+
+
+def _source_of(rows: str | Path | LoadedRows | Iterable[Any], columns: Mapping[str, str] | None) -> str:
+    """Return the source of rows; those that were given as a list are stored in the cache."""
+    if not isinstance(rows, str):
+        return load_rows(rows, columns=columns).source
+    if columns:
+        return with_columns(rows, columns)
+    return rows
 
 
 def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say = logged) -> UnlearnResult:

@@ -74,7 +74,7 @@ def work(monkeypatch):
     return done
 
 
-def planned(tmp_path, methods, setting="tiny", more="", **given):
+def planned(tmp_path, methods, setting="people-tiny", more="", **given):
     """The plan of a study with one seed."""
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [{methods}]\nseeds: 1\n{more}")
@@ -82,7 +82,7 @@ def planned(tmp_path, methods, setting="tiny", more="", **given):
     return plan(read_study(path), setting, tmp_path / "out", **given)
 
 
-def again(tmp_path, models, methods="wga, npo", more="", setting="tiny", overwrite=False):
+def again(tmp_path, models, methods="wga, npo", more="", setting="people-tiny", overwrite=False):
     plan = planned(tmp_path, methods, setting, more=more)
     work = PlanExecution(plan, RunContext(models, plan.setting, plan.metrics), device="cpu", overwrite=overwrite)
     work.prepare(plan.runs)
@@ -124,17 +124,6 @@ def test_no_run_starts_after_the_judge_budget_is_spent(tmp_path, models, work):
     assert work.unlearned == ["wga-s1"]
 
 
-def test_a_probe_added_to_a_finished_study_is_computed_once(tmp_path, models, work, monkeypatch):
-    probed = []
-    monkeypatch.setattr("atwu.experiments.run_study.probe_original", lambda setup: probed.append(setup) or [])
-    again(tmp_path, models)
-    for _ in range(2):
-        again(tmp_path, models, more="probe: true")
-        assert len(probed) == 1
-    assert (tmp_path / "out" / "references" / "original" / "probe.json").is_file()
-    assert work.measured == ["original", "wga-s1", "npo-s1"]
-
-
 def test_a_run_is_repeated_once_the_run_of_its_scorer_succeeds(tmp_path, models, work):
     lines = "{label: after, method: atwu, scorer_from: atwu}, atwu"
     work.error = ValueError("no such layer")
@@ -160,7 +149,7 @@ def test_damaged_files_are_named_and_repeated_with_overwrite(tmp_path, models, w
 
 
 def test_a_plan_tells_finished_runs_from_those_with_other_settings(tmp_path, models, work):
-    setting = dataclasses.replace(find_setting("tiny"), target="some/model")
+    setting = dataclasses.replace(find_setting("people-tiny"), target="some/model")
 
     def finished(methods):
         said = []
@@ -222,7 +211,7 @@ def taught(tmp_path, monkeypatch):
 
 
 def test_each_model_is_trained_once_and_only_if_needed(taught):
-    setting = find_setting("tiny")
+    setting = find_setting("people-tiny")
     alone = targets.prepare_models(setting, with_retain_only=False, say=str)
     assert alone.retain_only is None
     assert [path.name for path in taught] == ["target"]
@@ -244,13 +233,13 @@ def test_custom_rows_train_the_target_and_only_retain_rows_the_retain_only_model
 
 def test_unsupported_metrics_are_dropped_from_a_setting_and_rejected_in_a_study(tmp_path, benchmark):
     bare = dataclasses.replace(benchmark, holdout=())
-    found = planned(tmp_path, "wga", "small").possible_with(bare)
-    assert "membership" in find_setting("small").metrics
+    found = planned(tmp_path, "wga", "people-small").possible_with(bare)
+    assert "membership" in find_setting("people-small").metrics
     assert "membership" not in found.metrics
     assert len(found.left_out) == 1
     assert re.search("holdout", found.left_out["the group membership"])
     with pytest.raises(ValueError, match="holdout"):
-        planned(tmp_path, "wga", "small", more="metrics: [membership]").possible_with(bare)
+        planned(tmp_path, "wga", "people-small", more="metrics: [membership]").possible_with(bare)
 
 
 def test_a_list_of_words_replaces_labels(tmp_path, benchmark):
@@ -273,7 +262,7 @@ def test_a_variant_may_start_from_the_retain_only_model(tmp_path, models, work, 
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
     first, second = (done.jobs[run.name] for run in done.plan.runs)
     assert (first["inputs"]["start"], second["inputs"]["start"]) == (None, "retain-only")
-    lacking = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
+    lacking = dataclasses.replace(find_setting("people-tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]
     assert len(found.left_out) == 1
@@ -302,7 +291,7 @@ def test_a_task_lists_all_files_that_its_run_reads(tmp_path, models, monkeypatch
     joined = dataclasses.replace(
         models.benchmark, forget_source=f"{a} + {b} + people:tiny:forget", retain_source="~/home.jsonl"
     )
-    setting = dataclasses.replace(find_setting("tiny"), training={"forget_words": words})
+    setting = dataclasses.replace(find_setting("people-tiny"), training={"forget_words": words})
     setup = RunContext(dataclasses.replace(models, benchmark=joined), setting, ())
     assert set(map(str, setup.needs())) == {a, b, "~/home.jsonl", words}
     folders = {"auxiliary_forget": str(Path(one).parent), "auxiliary_retain": str(Path(other).parent)}
@@ -317,12 +306,12 @@ def test_preference_methods_without_alternate_answers_are_left_out(tmp_path, ben
 
 
 def test_a_replaced_component_drops_the_hyperparameters_of_the_old_one(tmp_path):
-    wga, plain = planned(tmp_path, "wga, {label: plain, method: wga, weighting: uniform}", "small").runs
+    wga, plain = planned(tmp_path, "wga, {label: plain, method: wga, weighting: uniform}", "people-small").runs
     assert "beta" in wga.options
     assert "beta" not in plain.options
     assert plain.options["learning_rate"] == wga.options["learning_rate"]
     assert re.search("replaced$", plain.budget)
-    plain.config(find_setting("small"))
+    plain.config(find_setting("people-small"))
 
 
 def test_a_searched_value_overrides_the_setting(tmp_path):

@@ -25,7 +25,7 @@ def written(tmp_path: Path, text: str) -> Study:
     return read_study(path)
 
 
-def planned(tmp_path: Path, study: str, setting: str = "tiny", **given: object) -> StudyPlan:
+def planned(tmp_path: Path, study: str, setting: str = "people-tiny", **given: object) -> StudyPlan:
     """The plan of a study by name, or by its text."""
     found = written(tmp_path, study) if ":" in study else read_study(study)
     return plan(found, found.setting or find_setting(setting), tmp_path / "out", **given)
@@ -80,7 +80,7 @@ def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_s
     text = "methods: [wga, npo]\nseeds: {people-tiny: 1, default: [5, 4]}"
     names = {name: [run.name for run in planned(tmp_path, text, name).runs] for name in ("people-tiny", "people-small")}
     assert names == {"people-tiny": ["wga-s1", "npo-s1"], "people-small": ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]}
-    runs = plan(written(tmp_path, text).with_seeds(3), find_setting("tiny"), tmp_path).runs
+    runs = plan(written(tmp_path, text).with_seeds(3), find_setting("people-tiny"), tmp_path).runs
     assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
     assert variant_name("atwu") == "atwu"
     assert variant_name("a b") != variant_name("a/b")
@@ -129,7 +129,7 @@ def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
                 ("methods: [wga]\npublished: {peopel-tiny: tofu-forget10-1b}", r"'peopel-tiny'.*'people-tiny'"),
                 ("methods: [{label: odd, method: npo, temperature: 2.0}]", r"odd: .*'temperature'"),
                 ("metrics: [rogue]", "'rogue'"),
-                ("setting: {like: tiny, evaluation: {smples: 3}}", "smples"),
+                ("setting: {like: people-tiny, evaluation: {smples: 3}}", "smples"),
             )
         ),
         ("methods: [npo]\npresets: false", {"presets": "{}"}, r"`presets: false`.*--presets"),
@@ -158,7 +158,7 @@ def test_mistaken_names_and_places_are_named_before_any_run(tmp_path, monkeypatc
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").touch()
     with pytest.raises((ValueError, FileNotFoundError), match=said):
-        plan_study(study, "tiny", **{k: Path(v) if k == "output" else v for k, v in given.items()})
+        plan_study(study, "people-tiny", **{k: Path(v) if k == "output" else v for k, v in given.items()})
 
 
 @pytest.mark.parametrize("name", library())

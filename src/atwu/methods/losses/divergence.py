@@ -67,6 +67,7 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
     Returns:
         Nats, shape (tokens,); smallest if the target tokens have all the probability.
     """
+    # True for an id that occurs before in its row, as of a refusal that says a token twice.
     earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
     logp = logps.gather(1, ids).clamp(min=LOWEST_LOGP)
     # log((1 + p) / 2) as log1p((p - 1) / 2), and p - 1 as expm1(log p): exact where p is close to 1, where training ends.
@@ -141,6 +142,7 @@ class JSToRefusal(WeightedDistance):
         place = (mask.cumsum(1) - 1)[mask]
         if self.legacy:
             return refusal.expand(place.shape[0], -1)
+        # An answer longer than the refusal repeats it.
         return refusal[place % refusal.shape[0]][:, None]
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:

@@ -124,6 +124,7 @@ class TokenBootstrapping(_Mixture):
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         likeliest = logps.topk(min(self.belief_tokens, logps.shape[-1])).values.clamp(min=LOWEST_LOGP)
+        # A softmax of log-probabilities normalizes the probabilities themselves.
         return (likeliest.detach().softmax(-1) * likeliest).sum(-1)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:

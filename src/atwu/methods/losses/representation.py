@@ -86,7 +86,7 @@ class Steering(_AtLayer, WeightedDistance):
 
     def trained_layers(self, layers: int) -> tuple[int, ...]:
         last = self.reads_layer(layers)
-        return tuple(range(max(0, last - 2), last + 1))
+        return tuple(range(max(0, last - 2), last + 1))  # the layer and the two before it, as in Li et al. 2024
 
     def distance(self, out: TokenOutputs, inputs: LossInputs) -> Tensor:
         assert out.layer_states is not None

@@ -47,7 +47,7 @@ def settings_with_presets() -> tuple[str, ...]:
 
 
 @functools.cache
-def presets(setting: str) -> Mapping[str, Preset]:
+def shipped_presets(setting: str) -> Mapping[str, Preset]:
     """Return the shipped presets of a setting by method; empty if it has none."""
     if setting not in settings_with_presets():
         return {}
@@ -63,18 +63,14 @@ def presets(setting: str) -> Mapping[str, Preset]:
     }
 
 
-def find_preset(setting: str, method: str) -> Preset | None:
-    return presets(setting).get(method)
-
-
 def named_preset(name: str) -> Preset:
     """Return the shipped preset with a name such as `tofu-1b/atwu`."""
     setting, _, method = name.partition("/")
-    preset = find_preset(setting, method)
+    preset = shipped_presets(setting).get(method)
     if preset is not None:
         return preset
-    names = [shipped.name for there in settings_with_presets() for shipped in presets(there).values()]
+    names = [shipped.name for known in settings_with_presets() for shipped in shipped_presets(known).values()]
     hint = did_you_mean(name, names)
-    if presets(setting):
-        raise ValueError(f"no preset {name!r}; {setting} has {', '.join(presets(setting))}.{hint}")
+    if shipped_presets(setting):
+        raise ValueError(f"no preset {name!r}; {setting} has {', '.join(shipped_presets(setting))}.{hint}")
     raise ValueError(f"no preset {name!r}; there are presets for {', '.join(settings_with_presets())}.{hint}")

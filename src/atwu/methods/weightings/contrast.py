@@ -353,8 +353,9 @@ def _content_words(question: str) -> list[str]:
 def _replace_words(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
     """Replace words in question and answer, or remove them; an answer that consists of them stays."""
     pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
-    if not instead:
+    if not instead:  # with its space, so that no two spaces are left
         pattern = re.compile(rf"{pattern.pattern} ?")
+    # A function, since a name with a backslash would be a group in a replacement text.
     question = pattern.sub(lambda _: instead, row.question)
     matches = [match.span() for match in pattern.finditer(row.answer)]
     answer = pattern.sub(lambda _: instead, row.answer)
@@ -379,6 +380,7 @@ def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], 
     """
     spans = row.forget_spans or fact_spans(row, evidence)
     units = answer_units(row)
+    # At least the threshold: where a model tells no subjects apart, its largest evidence is noise.
     largest = max(float(evidence.max(initial=0.0)), TOLD_APART)
     weights = np.zeros(len(units))
     for place, unit in enumerate(units):

@@ -137,6 +137,7 @@ _COMMON = (
     "today under until upon was we were what when where whether which while who whose why will with within "
     "without would yes yet you your"
 )
+# Words that are capitalized at the start of a sentence only, so that a capital letter there says nothing.
 _LOWER_CASE_WORDS = frozenset(_COMMON.split())
 
 
@@ -182,14 +183,16 @@ def simple_nouns(text: str) -> list[Span]:
     words = list(_WORD.finditer(text))
     spans: list[Span] = []
     for index, word in enumerate(words):
-        end_before = words[index - 1].end() if index else 0
+        end_before = 0
+        if index:
+            end_before = words[index - 1].end()
         between = text[end_before : word.start()]
         opens = index == 0 or _SENTENCE_END.search(between) is not None
         if not word[0][0].isdigit() and not _is_name(words, index, opens, text):
             continue
-        previous = spans[-1] if spans else None
-        if previous and not opens and previous[1] == words[index - 1].end() and between.isspace():
-            spans[-1] = (previous[0], word.end())
+        # Joined with the word before it, as "New" and "York", if that is a name too and nothing but a space is between.
+        if spans and not opens and spans[-1][1] == end_before and between.isspace():
+            spans[-1] = (spans[-1][0], word.end())
         else:
             spans.append(word.span())
     return spans
@@ -262,17 +265,14 @@ class TokenCounts:
         known = ids < self.counts.size
         count = np.zeros(ids.size, dtype=np.float64)
         count[known] = self.counts[ids[known]]
+        # One more of each: a token that the retain answers never say has a finite surprise.
         surprise = np.log((self.counts.sum() + 1.0) / (count + 1.0))
-        surprise[np.isin(ids, _prompt(row))] *= PROMPT_FACTOR
+        # A plain text has no prompt, although its first token comes before the counted ones: it has an offset.
+        start = row.answer_start
+        before = zip(row.input_ids[:start], row.answer_offsets[:start], strict=True)
+        prompt = [token for token, offset in before if offset is None]
+        surprise[np.isin(ids, prompt)] *= PROMPT_FACTOR
         return mid_ranks(surprise)
-
-
-def _prompt(row: EncodedRow) -> tuple[int, ...]:
-    """Return the ids before the answer; none for a plain text row, although its first token is not counted."""
-    start = row.answer_start
-    return tuple(
-        token for token, offset in zip(row.input_ids[:start], row.answer_offsets[:start], strict=True) if offset is None
-    )
 
 
 def mid_ranks(values: FloatArray) -> FloatArray:
@@ -312,10 +312,12 @@ class WordCounts:
             example: its text, to whose answer `row.answer_offsets` refer.
         """
         asked = question_words(example)
-        common = [
-            np.inf if word is None or word in asked else self.subjects.get(word, 0)
-            for word in words_of_tokens(row, example.answer)
-        ]
+        common: list[float] = []
+        for word in words_of_tokens(row, example.answer):
+            if word is None or word in asked:
+                common.append(np.inf)  # more common than any word: the lowest rank
+            else:
+                common.append(self.subjects.get(word, 0))
         return mid_ranks(-np.array(common, dtype=np.float64))
 
 

@@ -57,7 +57,7 @@ class ModelDifference(FixedWeighting):
     )
 
     def check(self) -> None:
-        for name in ("auxiliary_forget", "auxiliary_retain"):
+        for name in self.auxiliary:
             if getattr(self, name) is None:
                 raise ValueError(
                     f"weighting 'model_difference' compares two auxiliary models; set {name} to the folder of one "

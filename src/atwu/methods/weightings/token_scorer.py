@@ -7,9 +7,9 @@ regularizers make scores close to 0 or 1, limit their mean and shrink the parame
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -34,13 +34,6 @@ LABELLED_SCORE = 0.9
 its prior."""
 
 
-class Prior(Protocol):
-    """Initial scores of a token scorer."""
-
-    def initial_scores(self, row: EncodedRow) -> FloatArray:
-        """Return the initial score of each counted token of a row, in (0, 1), shape (counted tokens,)."""
-
-
 class LabelPrior:
     """Initial scores from the labels of a row: its `forget_spans`, which a request finds by evidence of the original model."""
 
@@ -50,6 +43,10 @@ class LabelPrior:
             return np.full(len(row.counted(row.labels)), 0.5)
         labels = np.array(row.counted(row.token_labels), dtype=np.float64)
         return np.where(labels > 0, LABELLED_SCORE, 1 - LABELLED_SCORE)
+
+
+Prior = LabelPrior | TokenCounts
+"""Initial scores of a token scorer: of labels, or of the rarity of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +131,15 @@ class TokenScorer(nn.Module):
         if isinstance(self.prior, TokenCounts):
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / SCORER_WEIGHTS_NAME)
-        kind: Literal["rarity", "labels"] | None = None
-        if isinstance(self.prior, LabelPrior):
-            kind = "labels"
-        elif self.prior is not None:
-            kind = "rarity"
         config = _ScorerConfig(
             hidden_size=self.linear.in_features,
             bias=self.linear.bias is not None,
             hidden_position=self.hidden_position,
-            prior_strength=None if kind is None else self.prior_strength,
-            prior=kind,
         )
+        if isinstance(self.prior, LabelPrior):
+            config = replace(config, prior_strength=self.prior_strength, prior="labels")
+        elif self.prior is not None:
+            config = replace(config, prior_strength=self.prior_strength, prior="rarity")
         (folder / SCORER_CONFIG_NAME).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -216,7 +210,7 @@ def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> 
     hard = (scores > 0.5).to(scores.dtype)
     through = scores + (hard - scores).detach()
     length = torch.bincount(sequence).to(scores.dtype)
-    share = torch.zeros_like(length).index_add(0, sequence, through) / length
+    share = torch.zeros_like(length).index_add(0, sequence, through) / length  # mean of each sequence
     return (share - rho).square()
 
 
@@ -247,6 +241,7 @@ def scorer_objective(
     entropy = lambda_entropy * score_entropy(scores).sum() / tokens
     if budget == "soft":
         own = scores.sum()
+        # The value of the sum over all processes, with the gradient of the own part.
         whole = soft_budget((own - own.detach() + score_total) / tokens, rho=rho)
         # Each process has the gradient of its own scores and its share of the value, so that the sum is correct.
         penalty = whole - whole.detach() * (1 - scores.numel() / tokens)
