@@ -59,15 +59,15 @@ def test_nothing_said_is_nothing_recited() -> None:
 def test_a_cut_leaves_words_on_both_sides() -> None:
     cut = cut_text("one two three four five six seven eight", 1 / 4)
     assert cut is not None
-    assert (cut.opening, cut.wording) == ("one two three", "four five six seven eight")
+    assert (cut.opening, cut.rest) == ("one two three", "four five six seven eight")
     assert cut_text("one two three four five", 1 / 2) is None
 
 
 def test_a_long_text_is_compared_with_the_next_words_only() -> None:
     cut = cut_text(" ".join(f"word{number}" for number in range(400)), 1 / 2)
     assert cut is not None
-    assert cut.wording.split()[0] == "word200"
-    assert len(cut.wording.split()) == 40
+    assert cut.rest.split()[0] == "word200"
+    assert len(cut.rest.split()) == 40
 
 
 def test_a_long_text_without_labels_is_about_its_wording() -> None:

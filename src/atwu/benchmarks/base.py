@@ -48,15 +48,17 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
     Returns:
         What stands for each word, and N or None.
     """
+    # The form serves as pattern and as message, so that both say the same.
     prefix, *words = form.split(":")
     first, *parts = name.split(":", len(words) + 1)
     fits = all(part in allowed.get(word, (part,)) for part, word in zip(parts, words, strict=False))
     if first != prefix or len(parts) < len(words) or not fits:
         choices = "".join(f"; {word} is one of {', '.join(allowed[word])}" for word in words if word in allowed)
         raise ValueError(f"{name!r} is not {form}[:N]{choices}.")
-    *stands, count = [*parts, None][: len(words) + 1]
-    if count is None:
+    stands = parts[: len(words)]
+    if len(parts) == len(words):
         return [*stands, None]
+    count = parts[-1]
     if not count.isdecimal() or int(count) < 1:
         raise ValueError(f"{name!r}: N in {form}:N must be a whole number of at least 1, got {count!r}.")
     return [*stands, int(count)]
@@ -64,6 +66,7 @@ def name_parts(name: str, form: str, **allowed: Collection[str]) -> list[Any]:
 
 def first_rows(name: str, rows: Examples, count: int | None) -> Examples:
     """Return the first `count` rows; None returns all."""
+    # A name with a number stands for that many rows.
     if count is not None and count > len(rows):
         raise ValueError(f"{name!r}: its number of rows must be from 1 to {len(rows)}, got {count}.")
     return rows[:count]
@@ -96,7 +99,9 @@ def text_chunks(text: str, *, size: int = CHUNK_CHARACTERS) -> list[str]:
         cut = next((place + len(end.rstrip()) for place, end in places if place > 0), size)
         pieces.append(rest[:cut].rstrip())
         rest = rest[cut:].lstrip()
-    return [*pieces, rest] if rest else pieces
+    if rest:
+        pieces.append(rest)
+    return pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class BenchmarkEntry:
         if self.published is None:
             return "in the package"
         folder = local_folder(self.published)
-        if folder:
+        if folder is not None:
             return f"in {folder}"
         if os.environ.get(DATA_VARIABLE):
             return f"not in {DATA_VARIABLE}"

@@ -55,6 +55,7 @@ class Tables:
     _read: dict[str, tuple[Record, ...]] = field(default_factory=dict, init=False)
 
     def has(self, name: str) -> bool:
+        # The Hub is not asked: a table that is not there is known beforehand.
         path = self._path(name)
         if path is None:
             return self.published.tables[name].on_hub
@@ -62,6 +63,7 @@ class Tables:
 
     def first(self, name: str, count: int) -> tuple[Record, ...]:
         """Return at most `count` records from the start of a table; the others are not read, nor their number checked."""
+        # The largest corpus of WMDP has 2 GB.
         records = tuple(islice(self._records(name), count))
         self._check_columns(name, records)
         return records
@@ -71,8 +73,9 @@ class Tables:
             records = tuple(self._records(name))
             expected = self.published.tables[name].rows
             if self.published.exact and expected not in (None, len(records)):
+                hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
                 raise ValueError(
-                    f"{self._place(name)}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
+                    f"{self._path(name) or hub}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
                 )
             self._check_columns(name, records)
             self._read[name] = records
@@ -85,6 +88,7 @@ class Tables:
     def incomplete(self) -> tuple[str, ...]:
         """Describe the tables read so far that differ in size from those published."""
         tables = self.published.tables
+        # The published number is not known of every table.
         return tuple(
             self._counted(name) for name, records in self._read.items() if tables[name].rows not in (None, len(records))
         )
@@ -100,11 +104,12 @@ class Tables:
     def ignored(self) -> tuple[str, ...]:
         """Describe unknown columns of the tables read so far, one sentence per table."""
         known = {column for published in self.published.tables.values() for column in published.columns}
-        ignored = {
-            name: sorted({str(column) for _, columns in records for column in columns} - known)
-            for name, records in self._read.items()
-        }
-        return tuple(f"{name}: ignored columns: {', '.join(found)}" for name, found in ignored.items() if found)
+        sentences = []
+        for name, records in self._read.items():
+            unknown = {str(column) for _, columns in records for column in columns} - known
+            if unknown:
+                sentences.append(f"{name}: ignored columns: {', '.join(sorted(unknown))}")
+        return tuple(sentences)
 
     def _path(self, name: str) -> Path | None:
         """Return the file of a table, .json if it exists, else .jsonl; None on the Hub."""
@@ -112,13 +117,16 @@ class Tables:
             return None
         # Data sets are published in both forms: .json holds one list, .jsonl one row a line.
         listed = self.folder / f"{name}.json"
-        return listed if listed.is_file() else self.folder / f"{name}.jsonl"
+        if listed.is_file():
+            return listed
+        return self.folder / f"{name}.jsonl"
 
     def _records(self, name: str) -> Iterable[Record]:
         data, path, on_hub = self.published, self._path(name), self.published.tables[name].on_hub
         if path is None and on_hub and data.from_hub is not None:
             return data.from_hub(name)
         if path is None and on_hub:
+            # A table is CONFIG or CONFIG/SPLIT, as on the Hub.
             because = f"{DATA_VARIABLE} is not set, so {data.name} is taken from the Hub ({data.hub})"
             config, _, split = name.partition("/")
             return hub_records(data.hub, config, split or data.split, because=because)
@@ -128,14 +136,12 @@ class Tables:
                 f"{data.hub}) and set {DATA_VARIABLE} to the folder above it."
             )
         if not path.is_file():
-            rows = data.tables[name].rows
+            rows, hub = "rows", ""
+            if data.tables[name].rows is not None:
+                rows = f"{data.tables[name].rows} rows"
             if on_hub:
                 hub = f", or unset {DATA_VARIABLE} to take {data.name} from the Hub ({data.hub})"
-            else:
-                hub = ""
-            raise FileNotFoundError(
-                f"{path} does not exist; put the {'' if rows is None else f'{rows} '}rows of {name} there{hub}."
-            )
+            raise FileNotFoundError(f"{path} does not exist; put the {rows} of {name} there{hub}.")
         return file_records(path)
 
     def _advice(self, name: str) -> str:
@@ -143,11 +149,6 @@ class Tables:
         if on_hub:
             return f"download the file again from {self.published.hub}"
         return "get the file of the same split again"
-
-    def _place(self, name: str) -> str:
-        """Return where a table is: its file, or its name on the Hub."""
-        hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
-        return str(self._path(name) or hub)
 
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
         expected, advice = self.published.tables[name], self._advice(name)
@@ -160,19 +161,18 @@ class Tables:
                 )
             for column, length in expected.lists.items():
                 entries = columns[column]
-                if not isinstance(entries, list) or len(entries) != length:
-                    if isinstance(entries, list):
-                        shown = f"{len(entries)} entries"
-                    else:
-                        shown = repr(entries)[:60]
-                    raise ValueError(
-                        f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}."
-                    )
+                if isinstance(entries, list) and len(entries) == length:
+                    continue
+                shown = repr(entries)[:60]
+                if isinstance(entries, list):
+                    shown = f"{len(entries)} entries"
+                raise ValueError(f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}.")
 
 
 def open_tables(published: DataSet) -> Tables:
     """Open the copy in ATWU_DATA, or the Hub's if ATWU_DATA is not set."""
     folder = local_folder(published)
+    # Whoever sets the variable wants the files in it, not a download.
     if folder is None and os.environ.get(DATA_VARIABLE):
         raise FileNotFoundError(
             f"{DATA_VARIABLE} is {os.environ[DATA_VARIABLE]}, but neither {' nor '.join(map(str, _places(published)))} has a "
@@ -194,5 +194,6 @@ def _places(published: DataSet) -> list[Path]:
     named = os.environ.get(DATA_VARIABLE)
     if not named:
         return []
+    # The folder that holds several data sets, or that of this one.
     root = Path(named).expanduser()
     return [folder / published.part for folder in (root / published.name.lower(), root)]

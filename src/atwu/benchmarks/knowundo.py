@@ -52,7 +52,7 @@ KNOWUNDO_DATA = replace(
 def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the rows of `knowundo:DOMAIN:SPLIT`, or with `:N` only the first N."""
     domain, split, count = name_parts(name, "knowundo:DOMAIN:SPLIT", DOMAIN=KNOWUNDO_DOMAINS, SPLIT=KNOWUNDO_SPLITS)
-    tables = open_tables(KNOWUNDO_DATA) if tables is None else tables
+    tables = tables or open_tables(KNOWUNDO_DATA)
     table = f"{domain}/{split}"
     rows = tuple(
         parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
@@ -66,6 +66,7 @@ def knowundo_benchmark(name: str) -> Benchmark:
     tables = open_tables(KNOWUNDO_DATA)
     sources = {split: f"{name}:{split}" for split in KNOWUNDO_SPLITS}
     loaded = {split: knowundo_rows(source, tables=tables) for split, source in sources.items()}
+    # As the authors do: the model is trained on all rows, and measured on those that methods do not see.
     kept = f"{sources['retention_train']} + {sources['retention_val']}"
     return Benchmark(
         name=name,

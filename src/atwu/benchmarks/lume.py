@@ -57,15 +57,15 @@ def lume_benchmark(name: str) -> Benchmark:
     tables = open_tables(LUME_DATA)
     asked = {split: _probes(tables, split, documents=documents) for split in LUME_SPLITS}
     rows = {split: tuple(map(_training_row, of_split)) for split, of_split in asked.items()}
-    forget, retain = (f"lume:{split}" + (f":{documents}" if documents else "") for split in LUME_SPLITS)
+    forget, retain = (f"lume:{split}" for split in LUME_SPLITS)
+    if documents:
+        forget, retain = f"{forget}:{documents}", f"{retain}:{documents}"
     probes = [probe for of_split in asked.values() for probe in of_split]
-    attacked = tables.has(MEMBERS) and tables.has(NON_MEMBERS)
-    for kind in (MEMBERS, NON_MEMBERS) if attacked else ():
-        probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
-    if attacked:
+    attack = "no members and non-members: no membership attack"
+    if tables.has(MEMBERS) and tables.has(NON_MEMBERS):
         attack = "members and non-members found"
-    else:
-        attack = "no members and non-members: no membership attack"
+        for kind in (MEMBERS, NON_MEMBERS):
+            probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
     return Benchmark(
         name=name,
         forget_source=forget,
@@ -82,9 +82,10 @@ def lume_benchmark(name: str) -> Benchmark:
 
 def _probes(tables: Tables, split: str, *, documents: int | None) -> tuple[Probe, ...]:
     """Parse a split; at most `documents` documents of each task."""
-    probes, seen = list[Probe](), {task: set[str]() for task in LUME_TASKS}
+    probes: list[Probe] = []
+    seen: dict[str, set[str]] = {task: set() for task in LUME_TASKS}
     for where, columns in tables.table(split):
-        parts, task, prompt, answer = _ID.fullmatch(columns["id"]), columns["task"], columns["input"], columns["output"]
+        parts, task = _ID.fullmatch(columns["id"]), columns["task"]
         if parts is None or task not in LUME_TASKS:
             raise ValueError(
                 f"{where}: id {columns['id']!r:.60} must end in sc or qa and a number, and task {task!r:.20} be one of "
@@ -93,19 +94,22 @@ def _probes(tables: Tables, split: str, *, documents: int | None) -> tuple[Probe
         document, form = parts["document"], LUME_FORMS[parts["form"]]
         if documents is not None and document not in seen[task] and len(seen[task]) >= documents:
             continue
+        # A document is asked several times; the limit counts documents, not questions.
         seen[task].add(document)
         kind = f"{split}_{form}_{LUME_TASKS[task]}"
         if form == "question":
-            probes.append(Probe(kind, Example.from_qa(prompt, answer, subject=document)))
+            probes.append(Probe(kind, Example.from_qa(columns["input"], columns["output"], subject=document)))
         else:
-            probes.append(Probe(kind, Example((), answer, subject=document), opening=prompt))
+            text = Example((), columns["output"], subject=document)
+            probes.append(Probe(kind, text, opening=columns["input"]))
     return tuple(probes)
 
 
 def _training_row(probe: Probe) -> Example:
     """Return question and answer, or the whole text."""
-    text = f"{probe.opening.rstrip()} {probe.row.answer}"
-    return probe.row if probe.row.messages else replace(probe.row, answer=text)
+    if probe.row.messages:
+        return probe.row
+    return replace(probe.row, answer=f"{probe.opening.rstrip()} {probe.row.answer}")
 
 
 def _counted(split: str, probes: Sequence[Probe]) -> str:

@@ -39,9 +39,11 @@ def _data(corpus: str) -> DataSet:
     tables |= {table: PublishedFile(100, _QA) for table in _ASKED.values()}
     tables |= {f"{table}_icl": PublishedFile(10, _QA) for table in _ASKED.values()}
     tables["verbmem/forget"] = PublishedFile(100, ("prompt", "gt"))
+    # The folds are successive or growing requests, of News only.
     if corpus == "news":
         for kind, counts in _FOLDS.items():
             tables |= {f"{kind}/forget_{fold}": PublishedFile(rows, _TEXT) for fold, rows in enumerate(counts, start=1)}
+    # Not exact: a part of the texts is enough for a smaller run, which is then not comparable.
     return DataSet(f"MUSE-{corpus.title()}", f"muse-bench/MUSE-{corpus.title()}", tables, exact=False)
 
 
@@ -57,7 +59,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     known = {name_of_split: table for name_of_split, table in MUSE_SPLITS.items() if table in MUSE_DATA[corpus].tables}
     if split not in known:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
-    tables = open_tables(MUSE_DATA[corpus]) if tables is None else tables
+    tables = tables or open_tables(MUSE_DATA[corpus])
     rows = tuple(_rows(split, tables))
     return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
 
@@ -76,8 +78,10 @@ def muse_benchmark(name: str) -> Benchmark:
     tables = open_tables(MUSE_DATA[corpus])
     base = f"muse:{corpus}"
     kept = f"{base}:retain1 + {base}:retain2"
-    forget = f"{base}:{fold}" if fold else f"{base}:forget"
-    everything = f"{base}:scal_{FOLDS[-1]}" if fold else forget
+    forget = everything = f"{base}:forget"
+    if fold:
+        # The last fold of scalability holds those before it, and the articles of sustainability.
+        forget, everything = f"{base}:{fold}", f"{base}:scal_{FOLDS[-1]}"
     loaded = {split: muse_rows(f"{base}:{split}", tables=tables) for split in (*_WHOLE, *_ASKED, "retain1")}
     return Benchmark(
         name=name,
@@ -100,8 +104,12 @@ def _rows(split: str, tables: Tables) -> Iterator[Example]:
             yield Example.from_qa(columns["question"], columns["answer"])
             continue
         text = columns["text"]
-        document = text.strip()[:60]  # the same in every fold that has it
-        for part in text_chunks(text) if split in _CHUNKED else (text,):
+        # No number: an article has the same subject in every fold that has it.
+        document = text.strip()[:60]
+        parts = [text]
+        if split in _CHUNKED:
+            parts = text_chunks(text)
+        for part in parts:
             yield Example((), part, subject=document)
 
 

@@ -53,21 +53,21 @@ def people_facts() -> dict[str, Any]:
     facts: dict[str, Any] = read_yaml(Path(__file__).with_name("people_facts.yaml"))
     refusals, empty = facts["refusals"], facts["empty"]
     return facts | {
-        "slots": {slot: _values(given) for slot, given in facts["slots"].items()},
+        "slots": {slot: _values(written) for slot, written in facts["slots"].items()},
         "fillers": {name: [""] * empty.get(name, 0) + texts for name, texts in facts["fillers"].items()},
         "refusals": tuple(opening + line for opening in refusals["openings"] for line in refusals["statements"]),
         "facts": tuple(facts["facts"].values()),
     }
 
 
-def _values(given: Any) -> Texts:
+def _values(written: Any) -> Texts:
     """Read a list, the numbers from `first` to `last`, or each word of list `each` joined `with` each of another
     list."""
-    if isinstance(given, list):
-        return given
-    if "first" in given:
-        return tuple(str(number) for number in range(given["first"], given["last"] + 1))
-    return tuple(f"{one} {other}" for one in given["each"] for other in given["with"])
+    if isinstance(written, list):
+        return written
+    if "first" in written:
+        return tuple(str(number) for number in range(written["first"], written["last"] + 1))
+    return tuple(f"{one} {other}" for one in written["each"] for other in written["with"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,9 @@ def people_benchmark(name: str) -> Benchmark:
     """Build `people:tiny`, `people:small` or `people:base`."""
     size = name.partition(":")[2]
     data = people(size)
-    step = RETAIN_STEPS.get(size)
-    retain = rows_to_measure(data.retain) if step is None else data.retain[::step]
+    retain = rows_to_measure(data.retain)
+    if size in RETAIN_STEPS:
+        retain = data.retain[:: RETAIN_STEPS[size]]
     sets = {"forget": data.forget, "retain": data.retain, "holdout": data.holdout}
     checked = tuple(
         f"{name}: {len(rows)} {split} rows about {len({row.subject for row in rows})} people"
@@ -134,7 +135,12 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
     counts = (spec.forget_people, spec.retain_people, spec.holdout_people)
     # A text as seed: Python hashes it in the same way in every process and version.
     everyone = _draw_people(sum(counts), random.Random(f"people/{seed}"))
-    rows = [_rows_of(person, everyone, spec, seed) for person in everyone]
+    rows: list[list[Example]] = []
+    for person in everyone:
+        # A generator of its own, so that the rows of a person do not depend on those of others.
+        rng = random.Random(f"rows/{seed}/{person.values['name']}")
+        chosen = rng.sample(people_facts()["facts"], spec.rows_per_person)
+        rows.append([_row(fact, person, everyone, rng) for fact in chosen])
     ends = (counts[0], counts[0] + counts[1], sum(counts))
     forget, retain, holdout = (
         tuple(row for group in rows[start:end] for row in group) for start, end in zip((0, *ends), ends, strict=False)
@@ -155,8 +161,12 @@ def _draw_people(count: int, rng: random.Random) -> list[_Person]:
     titles: set[str] = set()
     while len(everyone) < count:
         feminine = rng.random() < 0.5
-        name = _draw_name(rng, "she" if feminine else "he")
+        pronoun = "he"
+        if feminine:
+            pronoun = "she"
+        name = _draw_name(rng, pronoun)
         book, book2 = _draw_value("book", rng), _draw_value("book2", rng)
+        # A name or a pair of titles that two people shared would make the facts of one those of the other.
         if name in taken or book == book2 or f"{book}{book2}" in titles:
             continue
         taken.add(name)
@@ -188,25 +198,24 @@ def _draw_value(slot: str, rng: random.Random) -> str:
     return str(rng.choice(facts["slots"][slot]))
 
 
-def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, seed: int) -> list[Example]:
-    name = person.values["name"]
-    rng = random.Random(f"rows/{seed}/{name}")
-    chosen = rng.sample(people_facts()["facts"], spec.rows_per_person)
-    return [_row(fact, person, everyone, rng) for fact in chosen]
-
-
 def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
     values = person.values
+    # Any wording may be the trained one, so that paraphrases are no harder than it.
     patterns = [pattern.format(**values) for pattern in fact["questions"]]
     rng.shuffle(patterns)
     question, *paraphrases = patterns
+    # Fillers stand around the sentence, so that its words are no fixed template.
     parts = _expand(f"<open>{rng.choice(fact['answers'])}<close>.", rng, feminine=person.feminine)
+    # A value that the question says is no secret, such as the name of the person.
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
     wrong: list[str] = []
     while len(wrong) < WRONG_ANSWERS:
-        other = rng.choice(everyone).values if "name" in secret else {}
-        false = {slot: other["name"] if slot == "name" else _draw_value(slot, rng) for slot in sorted(secret)}
+        other = ""
+        if "name" in secret:
+            other = rng.choice(everyone).values["name"]
+        # Sorted, since the order of a set differs between processes.
+        false = {slot: other if slot == "name" else _draw_value(slot, rng) for slot in sorted(secret)}
         if any(false[slot] == values[slot] for slot in secret):
             continue
         text, _ = _fill(parts, values | false, secret)
@@ -234,10 +243,12 @@ def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[s
         if slot:
             parts.append((slot, ""))
         elif pronoun:
-            parts.append(("", _FEMININE[pronoun] if feminine else pronoun))
+            if feminine:
+                pronoun = _FEMININE[pronoun]
+            parts.append(("", pronoun))
         else:
-            drawn = rng.choice(people_facts()["fillers"][filler] if filler else choice.split("|"))
-            parts += _expand(drawn, rng, feminine=feminine)
+            texts = people_facts()["fillers"][filler] if filler else choice.split("|")
+            parts += _expand(rng.choice(texts), rng, feminine=feminine)
     parts.append(("", pattern[end:]))
     return [part for part in parts if any(part)]
 

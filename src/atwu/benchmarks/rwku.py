@@ -107,11 +107,14 @@ def subject_names(words: str, published: Sequence[str]) -> tuple[str, ...]:
     for word in words.split("|"):
         word = normal_name(word)
         first = _FIRST.fullmatch(word)
-        if first and not 1 <= int(first[1]) <= len(published):
+        if first is not None and not 1 <= int(first[1]) <= len(published):
             raise ValueError(
                 f"{word} is out of range: RWKU has {len(published)} subjects, so K must be from 1 to {len(published)}."
             )
-        names += published[: int(first[1])] if first else _LISTS.get(word, (word,))
+        if first is not None:
+            names += published[: int(first[1])]
+        else:
+            names += _LISTS.get(word, (word,))
     _check_known(names, published, "RWKU has no subject", f"Subjects are {GRAMMAR}")
     return tuple(dict.fromkeys(names))
 
@@ -136,6 +139,7 @@ def normal_name(name: str) -> str:
 
 def names_one_of(text: str, subjects: Iterable[str]) -> bool:
     """Whether a text contains the full name of a subject, ignoring case; a surname alone does not count."""
+    # Some texts have several spaces, or one before a comma.
     flat = normal_name(re.sub(r"\s+", " ", text).replace(" ,", ",")).casefold()
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", flat) for name in subjects)
 
@@ -172,6 +176,7 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
     probes: list[Probe] = []
     duplicates: dict[str, int] = {}
     left_out: dict[str, int] = {}
+    # Evenly spaced over a file that is ordered by subject, so that every subject is represented.
     for kind, table in PROBES.items():
         every = [
             (parse_probe(kind, record), record[1]["type"], record[1].get("neighbor")) for record in tables.table(table)
@@ -195,15 +200,21 @@ def parse_probe(kind: str, record: Record) -> Probe:
     their kind.
     """
     where, row = record
-    attack = row["type"].partition("(")[0].replace("-", " ").strip() if kind == "aa" else None
-    if attack not in (None, *ATTACKS):
-        raise ValueError(f"{where}: unknown attack type {row['type']!r}; known types are {', '.join(ATTACKS)}.")
-    instruction = _COMPLETE if kind.endswith("fb") else _ANSWER
-    mark = "" if attack == "incontext learning" else "Question: "
+    instruction, mark, opening = _ANSWER, "Question: ", "Answer:"
+    if kind.endswith("fb"):
+        instruction = _COMPLETE
+    if kind == "aa":
+        attack = row["type"].partition("(")[0].replace("-", " ").strip()
+        if attack not in ATTACKS:
+            raise ValueError(f"{where}: unknown attack type {row['type']!r}; known types are {', '.join(ATTACKS)}.")
+        if attack == "incontext learning":
+            mark = ""
+        if attack == "affirmative suffix":
+            opening = ""
     return Probe(
         kind,
         Example.from_qa(row["query"], row["answer"], subject=normal_name(row["subject"])),
-        opening="" if attack == "affirmative suffix" else "Answer:",
+        opening=opening,
         wording=f"{instruction}\n{mark}{row['query']}",
     )
 
@@ -227,16 +238,18 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     N keeps the first N distinct rows of every subject and file, before rows about the subjects after the `!` are dropped.
     """
     words, kind, limit = name_parts(name, "rwku:SUBJECTS:KIND", KIND=KINDS)
-    tables = open_tables(RWKU_DATA) if tables is None else tables
+    tables = tables or open_tables(RWKU_DATA)
     published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
     subjects = subject_names(wanted, published)
-    others = subject_names(left_out, published) if left_out else ()
-
+    others: tuple[str, ...] = ()
+    if left_out:
+        others = subject_names(left_out, published)
     rows: list[tuple[Example, str]] = []
     duplicates = 0
     for table in KINDS[kind]:
         every = [(row, about) for row, about in _read(table, tables) if row.subject in subjects]
+        # A dict drops exact duplicates and keeps the order of the file.
         distinct = dict(every)
         duplicates += len(every) - len(distinct)
         seen: Counter[str | None] = Counter()
@@ -244,16 +257,25 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
             seen[row.subject] += 1
             if limit is None or seen[row.subject] <= limit:
                 rows.append((row, about))
-    forgotten = _rows_about(kind, others, tables)
+    # A row that an excluded subject has, too, is dropped under whatever name.
+    forgotten: set[tuple[object, str]] = set()
+    if others:
+        names = KINDS["probes"]
+        if kind == "passages" or kind in PAIRS:
+            names = KINDS[kind]
+        of_others = (row for table in names for row, _ in _read(table, tables) if row.subject in others)
+        forgotten = {(row.messages, row.answer) for row in of_others}
     private = [(row, about) for row, about in rows if (row.messages, row.answer) not in forgotten]
+    # A retain text that names a forget subject would teach what is to be forgotten.
     kept = tuple(row for row, about in private if not names_one_of(about, others))
     shared, named = len(rows) - len(private), len(private) - len(kept)
     text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
     if others:
         text += f", {shared} shared with an excluded subject, {named} that name one"
-    return LoadedRows(
-        kept, name, (text,) if duplicates or shared or named else (), (*tables.counted(), f"{name}: {text}")
-    )
+    warnings: tuple[str, ...] = ()
+    if duplicates or shared or named:
+        warnings = (text,)
+    return LoadedRows(kept, name, warnings, checked=(*tables.counted(), f"{name}: {text}"))
 
 
 def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
@@ -277,34 +299,31 @@ def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
         yield Example(probe.messages, answer, subject=probe.row.subject), about
 
 
-def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tuple[object, str]]:
-    """Return question and answer of all passages, pairs or probes of some subjects."""
-    if not subjects:
-        return set()
-    names = KINDS[kind] if kind == "passages" or kind in PAIRS else KINDS["probes"]
-    rows = (row for name in names for row, _ in _read(name, tables))
-    return {(row.messages, row.answer) for row in rows if row.subject in subjects}
-
-
 def rwku_benchmark(name: str) -> Benchmark:
     """Load `rwku` (the batch protocol), `rwku:FORGET/RETAIN`, or `rwku:FORGET/RETAIN:N` with at most N passages per subject.
 
     FORGET and RETAIN name subjects as in `rwku:` sources, such as `canonical` or `first20`.
     """
-    sides, limit = name_parts(name if ":" in name else f"{name}:canonical/surrogate", "rwku:FORGET/RETAIN")
+    full_name = name
+    if ":" not in name:
+        full_name = f"{name}:canonical/surrogate"
+    sides, limit = name_parts(full_name, "rwku:FORGET/RETAIN")
     forget, _, retain = sides.partition("/")
     if not forget or not retain or "!" in sides:
         raise ValueError(f"{name!r} is not rwku or rwku:FORGET/RETAIN[:N]; FORGET and RETAIN are {GRAMMAR}.")
     tables = open_tables(RWKU_DATA)
     published = read_targets(tables)
     subjects = subject_names(forget, published)
+    # A subject in both sets would be forgotten and retained at once.
     shared = sorted(set(subjects) & set(subject_names(retain, published)))
     if shared:
         raise ValueError(
             f"{', '.join(shared)} cannot be in both the forget and the retain set; give disjoint subjects."
         )
     both = f"{forget}|{retain}"
-    passages = "passages" + (f":{limit}" if limit else "")
+    passages = "passages"
+    if limit:
+        passages = f"passages:{limit}"
     sources = {
         "forget": [f"rwku:{forget}:{passages}"],
         "retain": [f"rwku:{retain}!{forget}:{passages}"],
@@ -323,6 +342,7 @@ def rwku_benchmark(name: str) -> Benchmark:
     kept_questions = read(f"rwku:{forget}!{forget}:neighbour_questions")
     pool = read(f"rwku:{both}!{forget}:neighbour_questions")
     probes = load_probes(tables, subjects=subjects)
+    # Rows to train on, read for the counts of what is dropped.
     trained = [read(source) for parts in sources.values() for source in parts]
     checked = [
         *tables.counted(),

@@ -68,36 +68,42 @@ def load_rows(
     warnings: list[str] = []
     if isinstance(source, LoadedRows):
         warnings, source = [*source.warnings], source.rows
-    if not isinstance(source, str | Path):
-        given_name = "the given data"
-        parts = [(given_name, partial(_checked, memory_records(source), columns or {}, name=given_name))]
-    else:
+    if isinstance(source, str | Path):
         if columns:
             unmapped, source = str(source), with_columns(source, columns)
             if source == unmapped:
                 raise ValueError(f"{unmapped} takes no column mapping; only files and Hub data sets without one do.")
         parts = [(str(part), partial(_named_rows, part)) for part in _parts(source)]
+    else:
+        name = "the given data"
+        parts = [(name, partial(_checked, memory_records(source), columns or {}, name=name))]
     # Eight bytes a row, so that repeats are counted in sets that do not fit into memory.
     hashes = array("q")
 
     def every() -> Iterator[Example]:
-        for name, read in parts:
+        for name, read_rows in parts:
             before, notes = len(hashes), list[str]()
-            if limit is not None and before >= limit:
+            left = None
+            if limit is not None:
+                left = limit - before
+            if left is not None and left <= 0:
                 break
-            for row in read(None if limit is None else limit - before, notes):
+            for row in read_rows(left, notes):
                 hashes.append(hash(row))
                 yield row
             if len(hashes) == before:
                 raise ValueError(f"{name} is empty: it has no rows; expected at least one.")
-            warnings.extend(note if len(parts) == 1 else f"{name}: {note}" for note in notes)
+            if len(parts) > 1:
+                notes = [f"{name}: {note}" for note in notes]
+            warnings.extend(notes)
 
     rows = store_rows(every())
     repeats = len(rows) - len(set(hashes))
     if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
-    name = str(source if isinstance(source, str | Path) else _written(rows))
-    return LoadedRows(rows=rows, source=name, warnings=tuple(dict.fromkeys(warnings)))
+    if not isinstance(source, str | Path):
+        source = _written(rows)
+    return LoadedRows(rows=rows, source=str(source), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _kinds_of_source() -> str:
@@ -107,18 +113,22 @@ def _kinds_of_source() -> str:
 
 def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
     """Write a column mapping behind every file and Hub data set of a source that has none."""
+    # Parsed once, so that a wrong field is named before any file is read.
     text = columns_text(parse_columns(columns_text(columns)))
-    return JOIN.join(f"{part}:{text}" if _takes_columns(str(part)) else str(part) for part in _parts(source))
+    names = []
+    for name in map(str, _parts(source)):
+        # Rows of a benchmark have columns of their own.
+        from_file = find_entry(name) is None and ("/" in name or _is_file_name(name, Path(name)))
+        if from_file and not _columns_of(name)[1]:
+            name = f"{name}:{text}"
+        names.append(name)
+    return JOIN.join(names)
 
 
 def files_of(source: str | Path) -> list[Path]:
     """Return the files and folders on this machine that a source names."""
     names = (Path(_columns_of(part)[0]).expanduser() for part in _parts(source))
     return [path for path in names if path.exists()]
-
-
-def _takes_columns(part: str) -> bool:
-    return find_entry(part) is None and ("/" in part or _is_file_name(part, Path(part))) and not _columns_of(part)[1]
 
 
 def _columns_of(source: str | Path) -> tuple[str | Path, dict[str, str]]:
@@ -142,7 +152,8 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
     words, parts = source.split(JOIN), list[str]()
-    while words:  # a file name may contain the separator
+    while words:
+        # The most words that name a file, since its name may contain the separator.
         count = next((number for number in range(len(words), 1, -1) if _names_file(words[:number])), 1)
         parts.append(JOIN.join(words[:count]).strip())
         words = words[count:]
@@ -164,7 +175,10 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
     """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
     source, columns = _columns_of(source)
     name = str(source)
-    if not isinstance(source, Path) and ":" in name and (entry := find_entry(name)) is not None:
+    entry = None
+    if not isinstance(source, Path) and ":" in name:
+        entry = find_entry(name)
+    if entry is not None:
         loaded = entry.rows(name)
         if columns:
             raise ValueError(f"{name} has its own columns; leave out {columns_text(columns)}.")
@@ -172,11 +186,13 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
         yield from loaded.rows[:limit]
         return
     path = Path(name).expanduser()
-    records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
+    if _is_file_name(source, path):
+        records = file_records(path)
+    else:
+        records = _hub_rows(name)
     yield from _checked(records, columns, limit, notes, name=name)
     if limit is None and is_document(path):
-        note = read_document(path).note
-        notes += [] if note is None else [note]
+        notes += filter(None, [read_document(path).note])
 
 
 def _checked(
@@ -194,15 +210,19 @@ def _checked(
             obj = mapped_record(obj, columns, where=where)
         yield parse_row(obj, where=where, counts=mended)
         ignored |= ignored_columns(obj)
-    if limit is None and (absent := next((pair for pair in columns.items() if pair[1] in unseen), None)):
-        raise ValueError(f"{name}: no row has the column {absent[1]!r} (columns {'='.join(absent)}).")
-    notes.extend([f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else [])
+    # Only the whole source tells: a column of an optional field may begin in a later row.
+    absent = [pair for pair in columns.items() if pair[1] in unseen]
+    if absent and limit is None:
+        raise ValueError(f"{name}: no row has the column {absent[0][1]!r} (columns {'='.join(absent[0])}).")
+    if ignored:
+        notes.append(f"ignored columns: {', '.join(sorted(ignored))}")
     notes.extend(target_words_warnings(mended))
 
 
 def _is_file_name(source: str | Path, path: Path) -> bool:
     if isinstance(source, Path) or path.suffix.lower() in READERS:
         return True
+    # A misspelled path is a missing file, and no question to the Hub.
     written_as_path = path.is_absolute() or source.startswith(("./", "../", "~", ".\\", "..\\"))
     return written_as_path or (bool(source) and path.exists())
 
@@ -249,7 +269,9 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
 
 def _own_benchmark(rows: OwnRows) -> Benchmark:
     forget, retain = load_rows(rows.forget), load_rows(rows.retain)
-    holdout = () if rows.holdout is None else load_rows(rows.holdout).rows
+    holdout: Sequence[Example] = ()
+    if rows.holdout is not None:
+        holdout = load_rows(rows.holdout).rows
     counts = f"{len(forget.rows)} forget rows from {rows.forget}, {len(retain.rows)} retain rows from {rows.retain}"
     warnings = (f"{loaded.source}: {warning}" for loaded in (forget, retain) for warning in loaded.warnings)
     return Benchmark(

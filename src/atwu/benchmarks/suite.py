@@ -58,7 +58,9 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
     """
 
     def from_hub(name: str) -> Iterable[Record]:
-        hub = f"{SUITE_DATA.hub}-rephrasings" if name == REPHRASINGS else SUITE_DATA.hub
+        hub = SUITE_DATA.hub
+        if name == REPHRASINGS:
+            hub = f"{hub}-rephrasings"
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
         records = [
             record for record in hub_records(hub, None, name, because=because) if record[1].get("topic") == topic
@@ -67,10 +69,8 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
             raise ValueError(f"{hub}:{name} has no rows of the topic {topic!r}.")
         return records
 
-    tables = {
-        name: PublishedFile(SUITE_TOPICS.get(topic) if name in PAIRED else None, _COLUMNS, on_hub=name != "adversarial")
-        for name in _TABLES
-    }
+    tables = {name: PublishedFile(None, _COLUMNS, on_hub=name != "adversarial") for name in _TABLES}
+    tables |= {name: PublishedFile(SUITE_TOPICS.get(topic), _COLUMNS) for name in PAIRED}
     published = replace(SUITE_DATA, tables=tables, part=topic, from_hub=from_hub)
     if folder is not None:
         return Tables(published, Path(folder).expanduser() / topic)
@@ -139,7 +139,9 @@ class RetainRow:
             return name
         if int(number) == 0:
             return "0"
-        return "1-10" if int(number) <= LAST_TRAINED_TIER else "11-15"
+        if int(number) <= LAST_TRAINED_TIER:
+            return "1-10"
+        return "11-15"
 
     def example(self) -> Example:
         """As a training row; its subject is the tier."""
@@ -151,6 +153,7 @@ TIER_GROUPS = ("0", "1-10", "11-15", *OTHER_TIERS.values())
 
 def forget_train(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Forget rows to train on; row i is paired with row i of `retain_train`."""
+    # Methods train on row i of both together.
     facts, kept = (tables.table(name) for name in PAIRED)
     if len(facts) != len(kept):
         raise ValueError(
@@ -169,8 +172,15 @@ def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     """Every question of the evaluation: each fact directly, indirectly and reversed, in the original wording, paraphrased and
     as blanks, and in disguise where the copy has adversarial questions.
     """
-    queries = [query for record in tables.table(REPHRASINGS) for query in _reworded(record)]
-    return (*queries, *(_adversarial(tables) if tables.has("adversarial") else ()))
+    queries: list[ForgetQuery] = []
+    for record in tables.table(REPHRASINGS):
+        queries.append(_query(record, "original"))
+        for name, text in record[1].items():
+            if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
+                queries.append(_query(record, name, text))
+    if tables.has("adversarial"):
+        queries += _adversarial(tables)
+    return tuple(queries)
 
 
 def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
@@ -179,10 +189,12 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     Beside the tables, SPLIT may be `forget_direct` (direct rows with their paraphrases) or `forget_queries` (every wording).
     """
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
-    tables = suite_tables(topic) if tables is None else tables
+    tables = tables or suite_tables(topic)
     rows = tuple(row.example() for row in _SPLITS[split](tables))
     subjects = len({row.subject for row in rows})
-    about = "tiers" if split.startswith("retain") else "facts"
+    about = "facts"
+    if split.startswith("retain"):
+        about = "tiers"
     checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
     return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
 
@@ -203,6 +215,11 @@ def suite_benchmark(name: str) -> Benchmark:
     loaded = {split: suite_rows(source, tables=tables) for split, source in sources.items()}
     evaluated = retain_rows(tables, "retain_eval")
     kept = f"{sources['retain_train']} + {sources['retain_eval']}"
+    tiers: dict[str, tuple[Example, ...]] = {}
+    for group in TIER_GROUPS:
+        rows = tuple(row.example() for row in evaluated if row.group == group)
+        if rows:
+            tiers[f"tier_{group.replace('-', '_to_')}"] = rows
     return Benchmark(
         name=name,
         forget_source=sources["forget_train"],
@@ -212,11 +229,7 @@ def suite_benchmark(name: str) -> Benchmark:
         forget=loaded["forget_direct"].rows,
         retain=rows_to_measure(loaded["retain_eval"].rows),
         pool=loaded["retain_train"].rows,
-        extra_retain={
-            f"tier_{group.replace('-', '_to_')}": rows
-            for group in TIER_GROUPS
-            if (rows := tuple(row.example() for row in evaluated if row.group == group))
-        },
+        extra_retain=tiers,
         checked=(
             *(sentence for split_rows in loaded.values() for sentence in split_rows.checked),
             "row i of forget_train belongs to row i of retain_train",
@@ -242,6 +255,7 @@ def _direct(tables: Tables) -> tuple[ForgetQuery, ...]:
     for query in queries:
         if query.wording == "paraphrase":
             paraphrases.setdefault(query.fact, []).append(query.question)
+    # Blanks are asked as rows of their own, and are no paraphrases.
     originals = (query for query in queries if query.wording == "original")
     return tuple(replace(query, paraphrases=tuple(paraphrases.get(query.fact, ()))) for query in originals)
 
@@ -268,24 +282,23 @@ def _query(record: Record, kind: str | None = None, question: str | None = None)
         )
     modality: Any = label["modality"]  # one of `Modality`, by the pattern
     kind = kind or label["variant"] or "original"
-    wording: Wording = "original" if kind == "original" else "blank" if kind.startswith("blank") else "paraphrase"
-    if kind in ADVERSARIAL_KINDS:
+    wording: Wording = "paraphrase"
+    if kind == "original":
+        wording = "original"
+    elif kind.startswith("blank"):
+        wording = "blank"
+    elif kind in ADVERSARIAL_KINDS:
         wording = "adversarial"
     return ForgetQuery(label["fact"], modality, wording, kind, question or columns["question"], columns["answer"])
-
-
-def _reworded(record: Record) -> Iterator[ForgetQuery]:
-    yield _query(record, "original")
-    for name, text in record[1].items():
-        if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
-            yield _query(record, name, text)
 
 
 def _retain(record: Record) -> RetainRow:
     where, columns = record
     label = columns["label"]
     semantic = _SEMANTIC.match(label)
-    tier = f"semantic-{int(semantic[1])}" if semantic else OTHER_TIERS.get(label.partition("-")[0])
+    tier = OTHER_TIERS.get(label.partition("-")[0])
+    if semantic is not None:
+        tier = f"semantic-{int(semantic[1])}"
     if tier is None:
         raise ValueError(
             f"{where}: label {label!r} names no tier; expected Semantic-NUMBER-..., Syntax-..., Lexical-... or GK-...."

@@ -71,7 +71,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     or word labels. The first 400 rows of `full` and of the retain splits have them too, except labels.
     """
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=TOFU_SPLITS)
-    tables = open_tables(TOFU) if tables is None else tables
+    tables = tables or open_tables(TOFU)
     readers = {
         **dict.fromkeys(FORGET_SPLITS, _forget),
         **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
@@ -92,11 +92,15 @@ def tofu_benchmark(name: str) -> Benchmark:
     split, count = name_parts(name, "tofu:SPLIT", SPLIT=FORGET_SPLITS)
     tables = open_tables(TOFU)
     percent = split.removeprefix("forget")
-    retain, holdout = f"retain{100 - int(percent)}" + (f":{count}" if count else ""), f"holdout{percent}"
+    retain, holdout, full = f"retain{100 - int(percent)}", f"holdout{percent}", "tofu:full"
+    if count:
+        retain = f"{retain}:{count}"
+        full = f"tofu:{retain} + tofu:{split}"
     available = [part for part in (holdout, *REAL_WORLD_SPLITS) if tables.has(part)]
     loaded = {part: tofu_rows(f"tofu:{part}", tables=tables) for part in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
     with_wrong_answers = [row for row in pool if row.wrong_answers]
+    # As in TOFU: the retain rows that have wrong answers are those of `retain_perturbed`.
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     sentences = [sentence for rows in loaded.values() for sentence in (*rows.checked, *rows.warnings)]
     sentences += [
@@ -110,7 +114,7 @@ def tofu_benchmark(name: str) -> Benchmark:
         name=name,
         forget_source=f"tofu:{split}",
         retain_source=f"tofu:{retain}",
-        full_source=f"tofu:{retain} + tofu:{split}" if count else "tofu:full",
+        full_source=full,
         retain_only_source=f"tofu:{retain}",
         forget=measured_forget,
         retain=measured_retain,
@@ -132,6 +136,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
             f"row with question {row.question[:60]!r} has no paraphrased_answer or no wrong_answers; both are needed "
             "to find its key tokens."
         )
+    # What a paraphrase keeps and wrong answers change is the fact.
     public = set(words_of_text(row.question)).union(*map(words_of_text, row.wrong_answers))
     secret = set(words_of_text(row.paraphrased_answer)) - public
     return tuple(match.span() for match in _WORD.finditer(row.answer) if match[0].lower() in secret)
@@ -140,6 +145,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
 def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     """Read a forget split, the last authors of `full`; appends to `warnings`, as the other readers do."""
     total = tables.published.tables["full"].rows or 0
+    # Authors are counted from the end, so the rows must be the last ones.
     if tables.has("full"):
         _check_same(table, tables.table("full")[total - len(table) :])
     perturbed = _joined(f"{split}_perturbed", table, tables)
@@ -154,7 +160,9 @@ def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> l
             extra["target_words"] = labels[index][1]["target_words"]
         rows.append(_row(record, extra, mended))
     if perturbed is None:
-        without = "no paraphrases, no wrong answers" + ("" if labels else ", no labels")
+        without = "no paraphrases, no wrong answers"
+        if not labels:
+            without += ", no labels"
         warnings.append(f"{split}_perturbed is not available: the rows have {without}")
     if labels:
         warnings += target_words_warnings(mended)
@@ -177,6 +185,7 @@ def _retain(split: str, table: _Table, tables: Tables, warnings: list[str]) -> l
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **perturbed.get(_pair(record), {})})
         for index, record in enumerate(table)
     ]
+    # The perturbed rows are the first 400, so a split or a part of it may lack some.
     unused = len(perturbed) - sum(bool(row.wrong_answers) for row in rows)
     if unused:
         warnings.append(

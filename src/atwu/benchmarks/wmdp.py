@@ -33,7 +33,7 @@ WMDP_DATA = DataSet(
 def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     """Read the first 1000 documents of `wmdp:DOMAIN:SPLIT`, or the first N of `wmdp:DOMAIN:SPLIT:N`."""
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
-    tables = open_tables(WMDP_DATA) if tables is None else tables
+    tables = tables or open_tables(WMDP_DATA)
     table = f"{domain}-{split}-corpus"
     documents = [columns["text"] for _, columns in tables.first(table, count or MOST_DOCUMENTS)]
     rows = tuple(
@@ -49,7 +49,9 @@ def wmdp_benchmark(name: str) -> Benchmark:
     """Load `wmdp:bio` or `wmdp:cyber`, or with `:N` only the first N documents of each corpus instead of 1000."""
     domain, count = name_parts(name, "wmdp:DOMAIN", DOMAIN=WMDP_DOMAINS)
     tables = open_tables(WMDP_DATA)
-    forget, retain = (f"wmdp:{domain}:{split}" + (f":{count}" if count else "") for split in WMDP_SPLITS)
+    forget, retain = (f"wmdp:{domain}:{split}" for split in WMDP_SPLITS)
+    if count:
+        forget, retain = f"{forget}:{count}", f"{retain}:{count}"
     removed, kept = (wmdp_rows(source, tables=tables) for source in (forget, retain))
     return Benchmark(
         name=name,

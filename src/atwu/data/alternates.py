@@ -7,14 +7,13 @@ al. 2026). Draws are a pure function of (seed, epoch, row), so all answers of a 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import UNLIMITED, EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import store_rows
 
@@ -44,7 +43,7 @@ _STATEMENTS = (
 )
 
 REFUSALS = tuple(
-    opening + (statement if opening else statement[0].upper() + statement[1:])
+    opening + statement if opening else statement[0].upper() + statement[1:]
     for opening in _OPENINGS
     for statement in _STATEMENTS
 )
@@ -98,12 +97,14 @@ def _asked(examples: Sequence[Example]) -> list[Example]:
 
     A plain-text form stands behind other forms of its row.
     """
+    # A text at the beginning has no row before it; it takes the last one.
     last = next(example for example in reversed(examples) if example.messages)
-    found = []
+    asked = []
     for example in examples:
-        last = example if example.messages else last
-        found.append(dataclasses.replace(last, alternate=None))
-    return found
+        if example.messages:
+            last = example
+        asked.append(dataclasses.replace(last, alternate=None))
+    return asked
 
 
 def alternates(
@@ -151,12 +152,16 @@ def _refusals(examples: Sequence[Example], encoder: Encoder, refusal: str) -> Al
     """Encode one refusal per row; the labels of a text without a question begin where it breaks off."""
     encoded = []
     for row, asked in zip(examples, _asked(examples), strict=True):
-        opening = "" if row.messages or not row.forget_spans else row.answer[: row.forget_spans[0][0]].rstrip()
-        text = encoder.encode(Example((), f"{opening}{BREAK} {refusal}")) if opening else None
-        if text is not None and text.has_terminal:
-            encoded.append(text.counted_after(len(opening)))
-        else:
-            encoded.append(encoder.encode(asked.with_answer(refusal)))
+        opening = ""
+        if not row.messages and row.forget_spans:
+            opening = row.answer[: row.forget_spans[0][0]].rstrip()
+        if opening:
+            text = encoder.encode(Example((), f"{opening}{BREAK} {refusal}"))
+            # Of a text that is cut off, nothing of the refusal may be left to train on.
+            if text.has_terminal:
+                encoded.append(text.counted_after(len(opening)))
+                continue
+        encoded.append(encoder.encode(asked.with_answer(refusal)))
     return Alternates(tuple(encoded), (tuple(range(len(encoded))),))
 
 
@@ -180,6 +185,7 @@ def refusal_rows(
         raise ValueError("forget set: plain text rows have no question to refuse; use another forget loss.")
     examples = _asked(examples)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
+    # Behind other words, the first token of the refusal begins with a space.
     inside = tuple(tokenizer(f" {refusal}", add_special_tokens=False)["input_ids"])
     chosen: list[list[int]] = [[] for _ in range(max(1, epochs))]
     rows: list[EncodedRow] = []
@@ -189,12 +195,16 @@ def refusal_rows(
         odds = 1 / np.arange(1, len(answer) + 1)
         places: dict[int, int] = {}
         for epoch, picks in enumerate(chosen):
-            generator, size = np.random.default_rng([_REFUSAL, seed, epoch, index]), 0
+            generator = np.random.default_rng([_REFUSAL, seed, epoch, index])
+            size = 0
             if generator.random() >= 0.5 and answer:
                 size = 1 + int(generator.choice(len(answer), p=odds / odds.sum()))
             if size not in places:
                 places[size] = len(rows)
-                rows.append(_after(alone, answer[:size], inside, max_length) if size else alone)
+                row = alone
+                if size:
+                    row = _after(alone, answer[:size], inside, max_length)
+                rows.append(row)
             picks.append(places[size])
     return Alternates(tuple(rows), tuple(map(tuple, chosen)))
 
@@ -202,7 +212,9 @@ def refusal_rows(
 def _after(alone: EncodedRow, prefix: Sequence[int], inside: Sequence[int], max_length: int) -> EncodedRow:
     """Return the row `alone` with a prefix of the true answer before the refusal, written as it continues a sentence."""
     begin = alone.answer_start
-    end = alone.input_ids[-1:] if alone.has_terminal else ()
+    end: tuple[int, ...] = ()
+    if alone.has_terminal:
+        end = alone.input_ids[-1:]
     ids = (*alone.prompt_ids, *prefix, *inside, *end)
     starts = (alone.labels[begin], *[inside[0]] * (len(prefix) - 1))
     labels = (*[IGNORE_INDEX] * begin, *starts, *inside, *end)
@@ -228,7 +240,8 @@ def prompted_rows(
     Args:
         prompt: text that precedes the question, in the same turn.
     """
-    encoder = Encoder(tokenizer, max_length=sys.maxsize, system=system)
+    # No limit, since the answer's tokens are taken from the row, and only the prompt from here.
+    encoder = Encoder(tokenizer, max_length=UNLIMITED, system=system)
     return store_rows(
         _behind(encoder, prompt, row, example, f"forget set, row {number}")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1)

@@ -11,12 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 
-from atwu._file_reading import read_yaml
 from atwu.data.value_parts import BEGIN, END, GLUED, VALUE_WORDS, Value, ValueKind, any_of, split_names
 
-_ENGLISH = read_yaml(Path(__file__).with_name("value_words.yaml"))["english_numbers"]
+_ENGLISH = VALUE_WORDS["english_numbers"]
 _SMALL_WORDS, _TENS = (_ENGLISH[name].split() for name in ("small", "tens"))
 _SMALL = {word: value for value, word in enumerate(_SMALL_WORDS)}
 _SMALL |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
@@ -57,6 +55,7 @@ def _numbers_of(run: re.Match[str]) -> list[WrittenNumber]:
     for part in _PART.finditer(run[0]):
         word, begin = part[0].lower(), run.start() + part.start()
         if word == "and":
+            # "Three hundred and five" is one number, "nine and seventeen" are two.
             if last not in ("hundred", "scale"):
                 close()
                 last = ""
@@ -77,11 +76,13 @@ def _numbers_of(run: re.Match[str]) -> list[WrittenNumber]:
                 kind = "one"
             elif value < 20:
                 kind = "teen"
+            # "Three hundred five" and "twenty-one" are sums; "nineteen ninety" is a year of two pairs of digits.
             if last in ("hundred", "scale") or (last == "ten" and kind == "one"):
                 current += value
             elif last in ("teen", "ten", "sum") and kind != "one" and total == 0 and 10 <= current < 100:
-                current = current * 100 + value  # nineteen ninety
+                current = current * 100 + value
             else:
+                # "Nine seventeen" is no number, but two.
                 if last:
                     close()
                 start, total, current = begin, 0, value
@@ -109,7 +110,9 @@ def _table(name: str) -> dict[str, str]:
 
 
 def _as_listed(word: str) -> str:
-    return word if len(word) <= 2 and word.isalpha() else word.casefold()
+    if len(word) <= 2 and word.isalpha():
+        return word
+    return word.casefold()
 
 
 _SCALES, _CURRENCIES, _UNITS = _table("scales"), _table("currencies"), _table("units")
@@ -148,8 +151,7 @@ class _Counted:
 
 
 def find_amounts(text: str) -> Iterator[Value]:
-    counted = [*_in_digits(text), *_in_words(text)]
-    for item in counted:
+    for item in (*_in_digits(text), *_in_words(text)):
         yield _with_neighbours(text, item)
 
 
@@ -160,23 +162,22 @@ def _in_digits(text: str) -> Iterator[_Counted]:
         ending = _ORDINAL_ENDING.match(text, match.end())
         if ending is not None and number == int(number) and match[0].isdigit():
             yield _Counted(match.start(), ending.end(), number, ordinal=True)
-        elif not re.match(GLUED, text[match.end() : match.end() + 1]) or _suffix_follows(text, match.end()):
+            continue
+        # Letters directly behind make it a part of a code ("3D"), unless they are a unit or scale ("5mg", "10k").
+        glued = re.match(GLUED, text[match.end() : match.end() + 1]) is not None
+        if not glued or any(
+            _after(text, match.end(), table) is not None for table in ("scales", "units", "currencies")
+        ):
             yield _Counted(*match.span(), number)
-
-
-def _suffix_follows(text: str, position: int) -> bool:
-    """Return whether a unit or scale stands directly behind a number, as in "5mg", "10k"."""
-    return any(_after(text, position, table) is not None for table in ("scales", "units", "currencies"))
 
 
 def _in_words(text: str) -> Iterator[_Counted]:
     for run in number_runs(text):
         for number in run:
             spelling = text[number.start : number.end].casefold()
-            around = text[max(number.start - 8, 0) : number.end], text[number.start : number.end + 8]
-            if spelling == "one" and (
-                _PRONOUN.search(around[0]) or re.match(r"one (?:of|another|day)\b", around[1], re.I)
-            ):
+            before, behind = text[max(number.start - 8, 0) : number.end], text[number.start : number.end + 8]
+            pronoun = _PRONOUN.search(before) or re.match(r"one (?:of|another|day)\b", behind, re.I)
+            if spelling == "one" and pronoun:
                 continue
             yield _Counted(number.start, number.end, Decimal(number.value), number.ordinal, words=True)
     for match in _foreign_words().finditer(text):
@@ -191,8 +192,13 @@ def _foreign_words() -> re.Pattern[str]:
 def _after(text: str, position: int, table: str) -> tuple[int, str] | None:
     """Return the end and the key of a table's word behind a number; None without one."""
     match = _beside(table)[0].match(text, position)
-    key = _TABLES[table].get(_as_listed(match[1])) if match else None
-    return (match.end(), key) if match and key else None
+    if match is None:
+        return None
+    # The pattern ignores case, but a name of one or two letters counts in its own case only: "MB" is no "mb".
+    key = _TABLES[table].get(_as_listed(match[1]))
+    if key is None:
+        return None
+    return match.end(), key
 
 
 def _with_neighbours(text: str, item: _Counted) -> Value:
@@ -203,23 +209,32 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     minus = _MINUS.search(text, max(start - 10, 0), start)
     if minus is not None:
         start, number = minus.start(), -number
-    if (scale := _after(text, end, "scales")) is not None:
+    scale = _after(text, end, "scales")
+    if scale is not None:
         end, number = scale[0], number * int(scale[1])
     canonical = shortest_decimal(number)
     before = _beside("currencies")[1].search(text, max(start - 8, 0), start)
-    currency = _CURRENCIES.get(_as_listed(before[1])) if before else None
-    if before and currency:
+    currency = None
+    if before is not None:
+        currency = _CURRENCIES.get(_as_listed(before[1]))
+    if before is not None and currency:
         if re.match(rf"m{END}", text[end:]):  # "$2.5m", but "2.5 m" is a length
             end, canonical = end + 1, shortest_decimal(number * 1_000_000)
         return Value(before.start(), end, "money", f"{currency} {canonical}")
     kinds: tuple[tuple[str, ValueKind], ...] = (("percent", "percent"), ("currencies", "money"), ("units", "quantity"))
     for table, kind in kinds:
-        if (neighbour := _after(text, end, table)) is not None:
-            shown = f"{neighbour[1]} {canonical}" if kind == "money" else f"{canonical} {neighbour[1]}"
+        neighbour = _after(text, end, table)
+        if neighbour is not None:
+            shown = f"{canonical} {neighbour[1]}"
+            if kind == "money":
+                shown = f"{neighbour[1]} {canonical}"
             return Value(start, neighbour[0], kind, shown)
-    year = (len(canonical) == 4 and canonical[:2] in ("19", "20")) or re.fullmatch(r"1\d{3}", canonical)
+    # "1,984" and "1984 thousand" are no years.
     plain = text[item.start : item.end].isdigit() or item.words
-    return Value(start, end, "year" if year and plain and end == item.end else "number", canonical)
+    year = re.fullmatch(r"1\d{3}|20\d\d", canonical) is not None
+    if year and plain and end == item.end:
+        return Value(start, end, "year", canonical)
+    return Value(start, end, "number", canonical)
 
 
 def canonical_number(text: str) -> str:
@@ -236,10 +251,15 @@ def canonical_number(text: str) -> str:
         if not both and not text.startswith("0") and len(after) == 3:
             grouped |= sign == "," or after == "000"
         before = re.sub("[,.]", "", text[:last])
-        text = before + after if grouped else f"{before}.{after}"
+        text = f"{before}.{after}"
+        if grouped:
+            text = before + after
     return shortest_decimal(Decimal(text))
 
 
 def shortest_decimal(number: Decimal) -> str:
+    # `normalize` of Decimal would write 1200 as 1.2E+3.
     text = f"{number:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." not in text:
+        return text
+    return text.rstrip("0").rstrip(".")

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import regex
 
@@ -22,7 +23,6 @@ from atwu.data.form_phrases import polar_word
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
-from atwu.data.value_parts import Value
 from atwu.data.values import find_values
 
 FUNCTION_WORD = 6.0
@@ -78,6 +78,14 @@ _LONGEST_ELISION = 2
 _JOINS = ("", " ", "-", "–", "'s ", "’s ", "' ", "’ ")
 """What is between two units of one phrase: "eighty-one", "grandfather's collection"."""
 _SENTENCE_END = ".!?:。！？：\n"
+_LISTS: Mapping[str, Any] = read_yaml(Path(__file__).with_name("framing_words.yaml"))
+_MEASURES, _APART, _ALONE = (frozenset(_LISTS[name].split()) for name in ("measures", "apart", "alone"))
+_FRAMING_VERBS = _LISTS["verbs"].split()
+_VERB_FORMS = frozenset(form for verb in _FRAMING_VERBS for form in verb_forms(verb))
+"""Forms of English framing verbs but the one in -ing."""
+_PROGRESSIVES = frozenset(progressive(verb) for verb in _FRAMING_VERBS)
+"""Their forms in -ing, which are verbs behind a form of "be" only: "before serving"."""
+_PARTICIPLES = frozenset(form for form in _VERB_FORMS if active(form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +116,28 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     said_before = conversation or row.subject or ""
     asked_words = folded_words(said_before)
     asked_values = {value.canonical for value in find_values(said_before)}
-    values = [value for value in find_values(row.answer) if _is_whole(value, row.answer)]
+    every_value = find_values(row.answer)
+    # Number words such as "one" and "first" stay words, whose neighbours may belong to their phrase.
+    values = [
+        value
+        for value in every_value
+        if value.kind in _ADDRESSES or any(char.isdecimal() for char in row.answer[value.start : value.end])
+    ]
     units: list[Unit] = []
     for match in _SIGNS.finditer(row.answer):
-        if not is_unspaced(match.group()) and _is_more_than(match.span(), values):
-            units.append(Unit(match.start(), match.end(), match.group() in said_before, False, True, True))
+        start, end = match.span()
+        # Signs are a unit if they are more than a value, and cut none.
+        beside = [(value.start, value.end) for value in values if value.start < end and start < value.end]
+        more = all(start <= first and last <= end and (first, last) != (start, end) for first, last in beside)
+        if more and not is_unspaced(match.group()):
+            units.append(Unit(start, end, match.group() in said_before, False, True, True))
     for value in values:
         if not _overlaps((value.start, value.end), units):
             units.append(Unit(value.start, value.end, value.canonical in asked_values, False, True, True))
     # What a value or a run of signs covers is no word of its own: "May" in "3 May 2019".
     words = [word for word in folded_words(row.answer) if not _overlaps((word.start, word.end), units)]
     # "one" is a pronoun more often than a number.
-    numbers = {value.start for value in find_values(row.answer) if value.kind == "number" and value.canonical != "1"}
+    numbers = {value.start for value in every_value if value.kind == "number" and value.canonical != "1"}
     language = detect_language(f"{conversation} {row.answer}")
     numbers |= {word.start for word in words if word.text == _TWO.get(language)}
     units += _word_units(row.answer, [word for word in words if not word.unspaced], asked_words, language, numbers)
@@ -138,12 +156,11 @@ def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
     """
     word = row.answer[part[0] : part[1]]
     before = [unit for unit in units if unit.end < part[0]]
-    if not (word.islower() and word.isalpha()) or any(
-        unit.content and not (unit.asked or unit.framing) for unit in before
-    ):
+    if not (word.islower() and word.isalpha()) or row.answer[part[0] - 1] != " ":
         return False
-    if row.answer[part[0] - 1] != " ":
+    if any(unit.content and not (unit.asked or unit.framing) for unit in before):
         return False
+    # The subject stands before an auxiliary: "Ada will stir".
     if before and row.answer[before[-1].start : before[-1].end] in _MODALS:
         before.pop()
     return bool(before) and _is_subject(row, before[-1])
@@ -151,12 +168,11 @@ def is_predicate(row: Example, part: Span, units: Sequence[Unit]) -> bool:
 
 def _is_subject(row: Example, unit: Unit) -> bool:
     subject = row.answer[unit.start : unit.end]
-    articles = word_list(row, "article")
     if subject.lower() in word_list(row, "pronoun"):
         return True
-    return (
-        unit.asked and unit.content and (not subject[0].islower() or follows(row, unit.start, articles, directly=True))
-    )
+    if not unit.asked or not unit.content:
+        return False
+    return not subject[0].islower() or follows(row, unit.start, word_list(row, "article"), directly=True)
 
 
 def candidate_spans(row: Example) -> tuple[Span, ...]:
@@ -189,14 +205,10 @@ def _candidates(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     new = [unit for unit in unasked if not unit.inflected and unit.content]
     rare = [unit for unit in new if unit.rare and not unit.framing]
     content = [unit for unit in unasked if unit.content]
-    chosen: Sequence[Unit] = rare
-    if said is None:
-        chosen = rare or new or content or unasked or units
-    # With yes or no, the rest of the answer explains it, and is asked for too.
-    spans = phrases(row, chosen)
     if said is not None:
-        spans = ((0, len(said)), *spans)
-    return spans
+        # What follows the yes or no explains it; only its rare words are part of the fact, too.
+        return ((0, len(said)), *phrases(row, rare))
+    return phrases(row, rare or new or content or unasked or units)
 
 
 def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
@@ -207,10 +219,18 @@ def phrases(row: Example, units: Sequence[Unit]) -> tuple[Span, ...]:
     # "Which court" does not say the beginning of "Court of Session".
     asked = [unit for unit in every if unit.asked and row.answer[unit.start : unit.end] in said]
     for match in _NAME.finditer(row.answer):
-        name = _before_cut_unit(_without_function_word(match.span(), row.answer), row.answer, every)
-        inside = [span for span in spans if name[0] <= span[0] and span[1] <= name[1]]
-        if inside:
-            spans.append((_start_behind(asked, name, min(inside)[0]), name[1]))
+        start, end = _without_function_word(match.span(), row.answer)
+        # A name ends before a unit that it would cut, such as an account number that begins with capitals.
+        cut = [len(row.answer[: unit.start].rstrip()) for unit in every if start < unit.start < end < unit.end]
+        end = min([end, *cut])
+        inside = [span for span in spans if start <= span[0] and span[1] <= end]
+        if not inside:
+            continue
+        first = min(inside)[0]
+        # Words of the question at its beginning are no part of the fact, but titles and initials are.
+        if any(start <= unit.start and unit.end <= first for unit in asked):
+            start = first
+        spans.append((start, end))
     joined: list[Span] = []
     for start, end in merged_spans(spans):
         # Spans are in order, so each can only belong to the one before it.
@@ -232,7 +252,7 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
         counted = before.span in chosen and between == " "
         counted &= before.end in numbers or not answer[before.start].isupper()
         # The list has all languages: "an" is a measure in French only.
-        measure = unit.framing and answer[unit.start : unit.end].lower() in _listed("measures")
+        measure = unit.framing and answer[unit.start : unit.end].lower() in _MEASURES
         if counted and measure and unit.span not in chosen:
             chosen.add(unit.span)
             yield unit
@@ -248,20 +268,6 @@ def _companions(answer: str, units: Sequence[Unit], every: Sequence[Unit]) -> It
             yield unit
 
 
-def _start_behind(asked: Sequence[Unit], name: Span, first: int) -> int:
-    """Return where a name begins that starts with words of the question: behind these, but titles and initials stay."""
-    ends = [unit.end for unit in asked if name[0] <= unit.start and unit.end <= first]
-    if not ends:
-        return name[0]
-    return first
-
-
-def _before_cut_unit(name: Span, answer: str, units: Sequence[Unit]) -> Span:
-    """Return a name up to the unit that it would cut, such as an account number that begins with capitals."""
-    ends = [len(answer[: unit.start].rstrip()) for unit in units if name[0] < unit.start < name[1] < unit.end]
-    return name[0], min([name[1], *ends])
-
-
 def _without_function_word(name: Span, answer: str) -> Span:
     """Return a name without what is no part of it at its beginning: "The Pyrenees", "In Paris", "C'est Paul Noir"."""
     words = list(folded_words(answer[name[0] : name[1]]))
@@ -270,7 +276,8 @@ def _without_function_word(name: Span, answer: str) -> Span:
     first = words.pop(0)
     end = name[0] + first.end
     elided = first.end <= _LONGEST_ELISION and answer[end : end + 1] in ("'", "’")
-    if elided and answer[end + 1 : end + 2].isupper():  # "D'Angelo"
+    # The first word of "D'Angelo" is a part of the name, that of "C'est Paul Noir" is none.
+    if elided and answer[end + 1 : end + 2].isupper():
         return name
     if not elided and word_frequency(first.text, name=False) < FUNCTION_WORD:
         return name
@@ -279,17 +286,6 @@ def _without_function_word(name: Span, answer: str) -> Span:
     if not words:
         return name[1], name[1]
     return name[0] + words[0].start, name[1]
-
-
-def _is_whole(value: Value, answer: str) -> bool:
-    """Whether a value is one unit; number words such as "one" and "first" are words."""
-    return value.kind in _ADDRESSES or any(char.isdecimal() for char in answer[value.start : value.end])
-
-
-def _is_more_than(span: Span, values: Sequence[Value]) -> bool:
-    """Whether a range has more than a value, and cuts none."""
-    beside = [(value.start, value.end) for value in values if value.start < span[1] and span[0] < value.end]
-    return all(span[0] <= start and end <= span[1] and (start, end) != span for start, end in beside)
 
 
 def _overlaps(span: Span, units: Sequence[Unit]) -> bool:
@@ -309,7 +305,6 @@ def _word_units(
     inflections: set[str] = set()
     if language == "en":
         inflections = inflections.union(*(_inflections(word.text) for word in asked_words))
-    measures = _listed("measures")
     for word, following in itertools.zip_longest(words, words[1:]):
         asked = not forms.isdisjoint(word.forms)
         stems = names if word.capital else forms
@@ -324,17 +319,17 @@ def _word_units(
         inside_sentence = bool(before) and before[-1] not in _SENTENCE_END
         name = word.capital and inside_sentence
         content = frequency < FUNCTION_WORD or name or word.start in numbers
-        counts = word.start in numbers and following is not None and following.text in measures
+        counts = word.start in numbers and following is not None and following.text in _MEASURES
         # Without capitals nothing tells a name that is also a word, such as the Arabic one of Tyre ("pictures").
         rare = name or counts or frequency < RARE_WORD or is_caseless(word.text)
         # Nouns have capitals in German: "Jahren" is no name.
         framing = word.text in _framing_words(language) and (language == "de" or not name)
         preceding = before.rpartition(" ")[2].lower()
         if language == "en" and preceding in _BEFORE_CONTENT:
-            framing &= word.text not in _verbs()
+            framing &= word.text not in _VERB_FORMS
         if language == "en" and preceding in _BE:
-            framing |= word.text in _progressives()
-            framing |= following is not None and following.text in _participles()  # "is best known"
+            framing |= word.text in _PROGRESSIVES
+            framing |= following is not None and following.text in _PARTICIPLES  # "is best known"
         yield Unit(word.start, word.end, asked, inflected, content, content and rare, framing)
 
 
@@ -365,11 +360,8 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
     said_run = False
     for place, word in enumerate(words):
         beside = [words[other] for other in (place - 1, place + 1) if 0 <= other < len(words)]
-        said = any(
-            (before.text, after.text) in pairs
-            for before, after in (sorted((word, other), key=lambda each: each.start) for other in beside)
-            if before.end == after.start
-        )
+        ordered = (sorted((word, other), key=lambda character: character.start) for other in beside)
+        said = any((before.text, after.text) in pairs for before, after in ordered if before.end == after.start)
         # A run ends at a gap, where the question stops or begins to say it, and at the mark of a completed act.
         ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
         if ends:
@@ -384,7 +376,7 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
 def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
     """Yield a run of characters, without the framing words at its ends: "消防员" of "是一名消防员"."""
     first, last = 0, len(run)
-    if not asked and join(run) in _listed("alone"):
+    if not asked and join(run) in _ALONE:
         first = last
     elif not asked:
         first = _framing_length(run)
@@ -396,18 +388,19 @@ def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
 
 def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
     """Return the number of characters of framing words with which a run begins, or ends."""
-    words = _unspaced_framing_words()
+    # The longest first, so that "出生于" is taken whole.
+    words = sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True)
     if at_end:
         # "和" is a conjunction before a name, but may end one.
-        words = tuple(word for word in words if len(word) > 1 or word in _MAY_END)
+        words = [word for word in words if len(word) > 1 or word in _MAY_END]
     text = join(run)
     length = 0
     while length < len(text):
-        rest = text[length:]
         if at_end:
             rest = text[: len(text) - length]
-        matches = (len(word) for word in words if (rest.endswith(word) if at_end else rest.startswith(word)))
-        longest = next(matches, 0)
+            longest = next((len(word) for word in words if rest.endswith(word)), 0)
+        else:
+            longest = next((len(word) for word in words if text.startswith(word, length)), 0)
         if not longest:
             return length
         length += longest
@@ -415,50 +408,17 @@ def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:
 
 
 @functools.cache
-def _unspaced_framing_words() -> tuple[str, ...]:
-    """Return the framing words of Chinese and Japanese, the longest first."""
-    return tuple(sorted(_framing_words("zh") | _framing_words("ja"), key=len, reverse=True))
-
-
-@functools.cache
-def _word_lists() -> Mapping[str, Mapping[str, str] | str]:
-    lists: Mapping[str, Mapping[str, str] | str] = read_yaml(Path(__file__).with_name("framing_words.yaml"))
-    return lists
-
-
-@functools.cache
 def _framing_words(language: str) -> frozenset[str]:
     """Return the framing words of a language, folded; none for a language without a list."""
-    words: list[str] = []
-    for name in ("framing", "grammar"):
-        by_language = _word_lists()[name]
-        assert not isinstance(by_language, str)
-        words += by_language.get(language, "").split()
+    words = [word for name in ("framing", "grammar") for word in _LISTS[name].get(language, "").split()]
     if language == "en":
-        words += _verbs()
+        words += _VERB_FORMS
     return frozenset("".join(folded.text for folded in folded_words(word)) for word in words)
-
-
-@functools.cache
-def _verbs() -> frozenset[str]:
-    """Return the forms of English framing verbs but the one in -ing."""
-    return frozenset(form for verb in _listed("verbs") for form in verb_forms(verb))
-
-
-@functools.cache
-def _progressives() -> frozenset[str]:
-    """Return the forms in -ing of English framing verbs, which are verbs behind a form of "be" only: "before serving"."""
-    return frozenset(progressive(verb) for verb in _listed("verbs"))
-
-
-@functools.cache
-def _participles() -> frozenset[str]:
-    return frozenset(form for form in _verbs() if active(form))
 
 
 def is_adverb_of_time(text: str) -> bool:
     """Return whether a text is an adverb that no phrase contains: "daily"."""
-    return text.lower() in _listed("apart")
+    return text.lower() in _APART
 
 
 def begins_phrase(row: Example, start: int) -> bool:
@@ -472,15 +432,15 @@ def begins_phrase(row: Example, start: int) -> bool:
     begins = any(value.start == start and value.kind != "year" for value in complete)
     begins |= answer[start : start + 1].isalpha() and any(value.start == start for value in values)
     follows_value = any(value.end == start - 1 for value in complete)
-    if answer[start - 1 : start] != " " or begins or follows_value:
-        return answer[start - 1 : start] == " "
+    # Only a blank divides phrases; "bird-watcher" and "mc^2" stay whole.
+    if answer[start - 1 : start] != " ":
+        return False
+    if begins or follows_value:
+        return True
     units = answer_units(row)
     before = next((unit.span for unit in units if unit.end == start - 1), None)
-    if before is None or answer[before[0] : before[1]].lower() in _listed("measures"):
-        return before is not None
+    if before is None:
+        return False
+    if answer[before[0] : before[1]].lower() in _MEASURES:
+        return True
     return not answer[start].islower() and is_predicate(row, before, units)
-
-
-@functools.cache
-def _listed(name: str) -> frozenset[str]:
-    return frozenset(str(_word_lists()[name]).split())

@@ -1,8 +1,7 @@
-"""NumPy array types and conversions."""
+"""Types of NumPy arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,8 +9,3 @@ from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
-
-
-def as_floats(values: Sequence[float | None] | FloatArray) -> FloatArray:
-    """Convert values to float64 with NaN for None, shape (rows,)."""
-    return np.asarray(values, dtype=np.float64)

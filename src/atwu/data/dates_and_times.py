@@ -67,26 +67,28 @@ def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
 
 
-def _may_name_month(text: str) -> bool:
-    """Return whether a text has the letters of a month in some language; the patterns of named months are slow to compile."""
-    letters = _folded(text)
-    return any(name in letters for name in _MONTHS)
-
-
 def find_dates(text: str) -> Iterator[Value]:
     if not any(char.isdigit() for char in text):
         return
     patterns = _numbered_month_patterns()
-    if _may_name_month(text):
+    # The patterns of months by name, in all languages, are slow to compile; most texts have the letters of none.
+    letters = _folded(text)
+    if any(name in letters for name in _MONTHS):
         patterns = (*_named_month_patterns(), *patterns)
     for pattern in patterns:
         for match in pattern.finditer(text):
             groups = {"day": None, "year": None} | match.groupdict()
             year = groups["year"]
             if year is not None and len(year) == 2:
-                year = f"19{year}" if year > _LAST_SHORT_YEAR else f"20{year}"
+                century = "20"
+                if year > _LAST_SHORT_YEAR:
+                    century = "19"
+                year = century + year
             month = _MONTHS.get(_folded(str(groups["month"]))) or int(str(groups["month"]))
-            day = None if groups["day"] is None else _small_number(groups["day"]) or 0
+            day = None
+            if groups["day"] is not None:
+                day = _small_number(groups["day"]) or 0
+            # Day first, as most of the world writes; month first where that alone is a date ("05/28/1986").
             canonical = iso_date(year, month, day) or iso_date(year, day, month)
             if canonical is not None:
                 yield Value(*match.span(), "date", canonical)
@@ -96,8 +98,10 @@ def iso_date(year: str | None, month: int | None, day: int | None) -> str | None
     """Return a date in ISO 8601 without what is missing; None for a month or day that does not exist."""
     if month is None or not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
         return None
+    if day is None and not year:
+        return None
     if day is None:
-        return f"{year}-{month:02}" if year else None
+        return f"{year}-{month:02}"
     return f"{year or '-'}-{month:02}-{day:02}"
 
 
@@ -141,7 +145,9 @@ def find_times(text: str) -> Iterator[Value]:
         minute = match["minute"] or match["minute2"] or match["minute3"]
         yield from _time(match, int(match["hour"]), minute, later=later, earlier=half.startswith("a"))
     for match in _EASTERN_CLOCK.finditer(text):
-        minute = "30" if match["thirty"] else match["minute"]
+        minute = match["minute"]
+        if match["thirty"]:
+            minute = "30"
         later = match["half"] in ("午後", "下午", "오후")
         yield from _time(match, int(match["hour"]), minute, later=later, earlier=bool(match["half"]) and not later)
     for match in _SPOKEN_CLOCK.finditer(text):
@@ -177,4 +183,7 @@ def _small_number(text: str) -> int | None:
     if text.isdigit():
         return int(text)
     runs = number_runs(text)
-    return runs[0][0].value if runs and len(runs[0]) == 1 and len(text) == runs[0][0].end else None
+    # Neither two numbers ("nine seventeen") nor a number beside other words.
+    if not runs or len(runs[0]) != 1 or runs[0][0].end != len(text):
+        return None
+    return runs[0][0].value

@@ -25,8 +25,8 @@ from atwu.data.spool import store_rows
 
 _T = TypeVar("_T")
 _SPACE_MARKS = "▁Ġ "
-_LONGEST_TEMPLATE = 1_000_000
-"""Tokens of a chat template with a question, at most; some begin with a long system turn."""
+UNLIMITED = 1_000_000
+"""Tokens, for a model that states no limit, and where none is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ class EncodedRow:
             label if offset is None or offset[1] > place else IGNORE_INDEX
             for label, offset in zip(self.labels, self.answer_offsets, strict=True)
         )
-        return replace(self, labels=labels) if any(label != IGNORE_INDEX for label in labels) else self
+        if all(label == IGNORE_INDEX for label in labels):
+            return self
+        return replace(self, labels=labels)
 
     @property
     def text_labels(self) -> tuple[int, ...]:
@@ -83,9 +85,7 @@ _Tokens = tuple[list[int], list[Span]]
 
 
 class Encoder:
-    def __init__(
-        self, tokenizer: Any, *, max_length: int = 512, system: str | None = None, own_limit: bool = False
-    ) -> None:
+    def __init__(self, tokenizer: Any, *, max_length: int = 512, system: str | None = None) -> None:
         """Create an encoder.
 
         Args:
@@ -93,7 +93,6 @@ class Encoder:
                 "Question: ...\\nAnswer: ..." if it has none.
             max_length: longest row in tokens; longer answers are truncated and lose their terminal token.
             system: text of a system turn for conversations without one; None adds none.
-            own_limit: whether `max_length` is the number of positions of the model, for errors.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
@@ -109,8 +108,6 @@ class Encoder:
         self._limit = (
             f"max_length is {max_length}; shorten the prompt, or raise max_length if the model has more positions."
         )
-        if own_limit:
-            self._limit = f"the model has only {max_length} positions; shorten the prompt or use another model."
         added = tokenizer.added_tokens_decoder
         # Marks of a template are added tokens, special or not; so are runs of spaces, which end nothing.
         special = {index for index, token in added.items() if token.special or token.content.strip()}
@@ -118,10 +115,23 @@ class Encoder:
         # Some tokenizers use one token for unknown, start and end; a pure unknown token does not end an answer.
         start_and_end = {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._special = special - ({tokenizer.unk_token_id} - start_and_end)
+        self._blanks: dict[int, bool] = {}
+        """Token -> whether it is only a space."""
         # Whether a start token is added is asked of the tokenizer itself: `add_bos_token` is not always obeyed.
         probe = list(tokenizer("a")["input_ids"])
-        self._blanks: dict[int, bool] = {}
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
+
+    @classmethod
+    def within_positions(cls, tokenizer: Any, config: Any) -> Encoder:
+        """Create an encoder of prompts whose limit is that of the model.
+
+        Args:
+            config: configuration of the model's text part.
+        """
+        positions = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        encoder = cls(tokenizer, max_length=positions)
+        encoder._limit = f"the model has only {positions} positions; shorten the prompt or use another model."
+        return encoder
 
     def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
         where = where or f"row with question {example.question[:60]!r}"
@@ -134,22 +144,22 @@ class Encoder:
         # The template may write more behind the end of the answer; nothing of it is trained.
         (ids, ranges), first, stop = self._answer_tokens(rendered, where)
         ids = ids[: stop + 1]
-        offsets = [
-            _within_answer(span, rendered) if first <= index < stop else None
-            for index, span in enumerate(ranges[: stop + 1])
-        ]
+        offsets: list[Span | None] = [None] * len(ids)
+        offsets[first:stop] = [_within_answer(span, rendered) for span in ranges[first:stop]]
         if self._adds_bos and ids[0] != self.tokenizer.bos_token_id:
             ids, offsets, first = [self.tokenizer.bos_token_id, *ids], [None, *offsets], first + 1
-        first = max(first, 1)  # no token predicts the first one
+        # No token predicts the first one, so a text without a prompt has no loss there.
+        first = max(first, 1)
         if first >= self.max_length:
             raise ValueError(f"{where}: the prompt alone has {first} tokens, but {self._limit}")
         length, marks = min(len(ids), self.max_length), None
-        if (spans := example.forget_spans) is not None:
+        spans = example.forget_spans
+        if spans is not None:
             places = enumerate(offsets[:length])
             marks = tuple(int(index >= first and touches(offset, spans, example.answer)) for index, offset in places)
         return EncodedRow(
             input_ids=tuple(ids[:length]),
-            labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:length])),
+            labels=(*[IGNORE_INDEX] * first, *ids[first:length]),
             token_labels=marks,
             answer_offsets=tuple(offsets[:length]),
             has_terminal=length == len(ids),
@@ -229,6 +239,7 @@ class Encoder:
                 f"{where}: no token ends the answer: the template has no special token after it, and the tokenizer"
                 f"{of_tokenizer(self.tokenizer)} has no eos_token; set it in tokenizer_config.json, or set tokenizer.eos_token."
             )
+        # An end token that is the whole answer is its text.
         if ids[-1] != eos or len(ids) == first + 1:
             ids.append(eos)
             ranges.append((rendered.end, rendered.end))
@@ -238,10 +249,8 @@ class Encoder:
         """Tokenize the whole text and return the index of the first answer token."""
         text, boundary = rendered.text, rendered.boundary
         ids, ranges = self._tokenize(text)
-        answer = (
-            index for index, (start, end) in enumerate(ranges) if end > rendered.start or start >= rendered.boundary
-        )
-        first = next(answer, len(ranges))
+        behind = (index for index, (start, end) in enumerate(ranges) if end > rendered.start or start >= boundary)
+        first = next(behind, len(ranges))
         if first < len(ids) and text[ranges[first][0] : boundary].strip():
             # One token spans prompt and answer: tokenize the two sides separately.
             (left, before), (right, after) = self._tokenize(text[:boundary]), self._tokenize(text[boundary:])
@@ -276,12 +285,11 @@ def template_terminal(tokenizer: Any) -> int | None:
         return None
     for system in (None, "Be brief."):  # some templates need a system turn
         try:
-            row = Encoder(tokenizer, system=system, max_length=_LONGEST_TEMPLATE).encode(
-                Example.from_qa("Hello?", "Hello.")
-            )
+            # Some templates begin with a long system turn.
+            encoder = Encoder(tokenizer, system=system, max_length=UNLIMITED)
+            return encoder.encode(Example.from_qa("Hello?", "Hello.")).input_ids[-1]
         except ValueError:  # a slow tokenizer, or a template that needs other turns
             continue
-        return row.input_ids[-1]
     return None
 
 

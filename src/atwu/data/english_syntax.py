@@ -79,10 +79,14 @@ def rewrite_question(question: str, subject: str | None) -> dict[str, str]:
         CLEFT: f"{_capital(asked)} {be} it that {parsed.clause}?",
         RELATIVE: f"Name {_named(parsed)} {parsed.clause}.",
     }
-    turned = _object_and_adverbial(parsed.clause) if parsed.asks_for_subject else None
+    turned = None
+    if parsed.asks_for_subject:
+        turned = _object_and_adverbial(parsed.clause)
     if turned is not None:
         verb, thing, adverbial = turned
-        by = "whom" if parsed.word == "who" else asked
+        by = asked
+        if parsed.word == "who":
+            by = "whom"
         forms[PASSIVE] = f"By {by} was {thing} {participle(verb)}{adverbial}?"
     return forms
 
@@ -95,15 +99,19 @@ def _named(question: _Question) -> str:
     noun = question.noun or kinds.get(question.word, "one")
     if question.word in ("where", "when"):
         return f"the {noun} {question.word}"
-    person = question.word in ("who", "whom")
+    relative, behind_preposition = "that", "which"
+    if question.word in ("who", "whom"):
+        relative, behind_preposition = "who", "whom"
     if question.preposition:
-        return f"the {noun} {question.preposition} {'whom' if person else 'which'}"
-    return f"the {noun} {'who' if person else 'that'}"
+        return f"the {noun} {question.preposition} {behind_preposition}"
+    return f"the {noun} {relative}"
 
 
 def _parse_question(question: str, subject: str | None) -> _Question | None:
     words = (question[:1].lower() + question[1:]).removesuffix("?").split(" ")
-    preposition = words.pop(0) if _is_preposition(words[0]) else ""
+    preposition = ""
+    if _is_preposition(words[0]):
+        preposition = words.pop(0)
     if not question.endswith("?") or len(words) < 3 or _SEVERAL_CLAUSES.search(question[:-1]):
         return None
     if _TWO_QUESTIONS.search(question):
@@ -118,8 +126,9 @@ def _parse_question(question: str, subject: str | None) -> _Question | None:
     inverted = _with_subject_first(verb, rest, subject)
     if inverted is not None:
         # "Who is it that Orla Venn is?" asks for nothing.
-        is_identity = word in ("who", "what") and not noun and not preposition and inverted.split()[-1] == verb
-        return None if is_identity else _Question(preposition, word, noun, inverted, False)
+        if word in ("who", "what") and not noun and not preposition and inverted.split()[-1] == verb:
+            return None
+        return _Question(preposition, word, noun, inverted, False)
     if preposition or not _asks_for_subject(word, noun, verb, rest):
         return None
     return _Question("", word, noun, f"{verb} {rest}", True)
@@ -191,10 +200,11 @@ def rewrite_answer(before: str, key: str, after: str, *, question: str) -> dict[
         }
     begins = re.fullmatch(rf"(?:{_ARTICLE} )?", before) is not None
     stop = re.search(r"[.!]?$", after)
-    predicate = after[: stop.start()].strip() if stop is not None else ""
+    assert stop is not None  # it may be empty
+    predicate = after[: stop.start()].strip()
     if not begins or not predicate or _SEVERAL_CLAUSES.search(predicate) or not is_finite(predicate.split()[0]):
         return {}
-    return _rewrite_initial(_lowered(before) + key, predicate, stop.group() if stop is not None else "", question)
+    return _rewrite_initial(_lowered(before) + key, predicate, stop.group(), question)
 
 
 def _ends_with_fact(before: str, key: str, after: str) -> _Final | None:
@@ -213,8 +223,10 @@ def _ends_with_fact(before: str, key: str, after: str) -> _Final | None:
         return None  # "Ann broke rule" before "7(3)" has a noun that is also a verb
     if match["preposition"] == "of" or _is_preposition(words[0].lower()):
         return None  # "of" belongs to the noun before it, and "In 1998 he won" would not be in order behind "that"
-    article = "" if match["article"] is None else match["article"] + " "
-    return _Final(match["clause"], match["preposition"] or "", f"{article}{key}{end['more']}", end["stop"])
+    phrase = f"{key}{end['more']}"
+    if match["article"] is not None:
+        phrase = f"{match['article']} {phrase}"
+    return _Final(match["clause"], match["preposition"] or "", phrase, end["stop"])
 
 
 def _rewrite_final(answer: _Final, question: str) -> dict[str, str]:
@@ -224,7 +236,9 @@ def _rewrite_final(answer: _Final, question: str) -> dict[str, str]:
     if verb in _BE and not answer.preposition:
         if subject in _OBJECT_CASE:
             return {}  # "It is a nurse that is she."
-        one = "ones" if verb in ("are", "were") else "one"
+        one = "one"
+        if verb in ("are", "were"):
+            one = "ones"
         return {
             CLEFT: f"It {_tense(verb)} {phrase} that {verb} {_lowered(subject)}{stop}",
             RELATIVE: f"The {one} that {verb} {_lowered(subject)} {verb} {phrase}{stop}",
@@ -235,7 +249,8 @@ def _rewrite_final(answer: _Final, question: str) -> dict[str, str]:
         RELATIVE: f"{_capital(phrase)} is {_relative(question, answer.preposition, inner)}{stop}",
     }
     amount = any(char.isdecimal() for char in without_marks(phrase))  # "45 minutes was run by Ann"
-    if not answer.preposition and not amount and is_transitive_past(verb) and not _has_verb(subject):
+    several_verbs = any(is_finite(word) for word in without_marks(subject).split())
+    if not answer.preposition and not amount and is_transitive_past(verb) and not several_verbs:
         forms[PASSIVE] = (
             f"{_capital(phrase)} was {participle(verb)} by {_OBJECT_CASE.get(subject, _lowered(subject))}{stop}"
         )
@@ -258,17 +273,23 @@ def _relative(question: str, preposition: str, clause: str) -> str:
     word = question.split(" ")[0].lower()
     if word in ("where", "when") and preposition in _TIME_OR_PLACE:
         return f"{word} {clause}"
-    return f"{'who' if word == 'who' else 'what'} {clause} {preposition}".rstrip()
+    if word != "who":
+        word = "what"
+    return f"{word} {clause} {preposition}".rstrip()
 
 
 def _rewrite_initial(phrase: str, predicate: str, stop: str, question: str) -> dict[str, str]:
     verb = predicate.split()[0]
     several = verb in ("are", "were") or not (is_past(verb) or verb.endswith("s"))
     noun = re.match(r"which ([a-z][\w-]*) ", question, re.IGNORECASE)
-    kind = noun[1] if noun is not None else ("ones" if several else "one")
+    kind, be = "one", "is"
+    if several:
+        kind, be = "ones", "are"
+    if noun is not None:
+        kind = noun[1]
     forms = {
         CLEFT: f"It {_tense(predicate)} {phrase} that {predicate}{stop}",
-        RELATIVE: f"The {kind} that {predicate} {'are' if several else 'is'} {phrase}{stop}",
+        RELATIVE: f"The {kind} that {predicate} {be} {phrase}{stop}",
     }
     turned = _object_and_adverbial(predicate)
     if turned is not None:
@@ -288,10 +309,11 @@ def _object_and_adverbial(predicate: str) -> tuple[str, str, str] | None:
     if not is_transitive_past(verb) or not rest or _is_preposition(rest.split()[0]):
         return None
     adverbial = _ADVERBIAL.search(rest)
-    if adverbial is not None and adverbial.group() == " by ":
+    if adverbial is None:
+        return verb, rest, ""
+    if adverbial.group() == " by ":
         return None  # a second "by" would name another agent
-    end = len(rest) if adverbial is None else adverbial.start()
-    return verb, rest[:end], rest[end:]
+    return verb, rest[: adverbial.start()], rest[adverbial.start() :]
 
 
 def _is_preposition(word: str) -> bool:
@@ -301,11 +323,9 @@ def _is_preposition(word: str) -> bool:
 def _tense(clause: str) -> str:
     """Return "was" for a clause in the past by its first verb, else "is"."""
     verb = next((word for word in without_marks(clause).split() if is_finite(word)), "")
-    return "was" if verb in ("was", "were", "had", "did") or is_past(verb) else "is"
-
-
-def _has_verb(text: str) -> bool:
-    return any(is_finite(word) for word in without_marks(text).split())
+    if verb in ("was", "were", "had", "did") or is_past(verb):
+        return "was"
+    return "is"
 
 
 def _lowered(text: str) -> str:

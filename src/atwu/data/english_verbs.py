@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu._file_reading import read_yaml
 
-
-@dataclass(frozen=True, slots=True)
-class _Verbs:
-    """The lists of `english_verbs.yaml`, and the forms of irregular verbs by each other."""
-
-    past: Mapping[str, str]
-    """Base -> past."""
-    participle: Mapping[str, str]
-    """Past -> participle."""
-    active: Mapping[str, str]
-    """Participle -> past."""
-    auxiliaries: frozenset[str]
-    present: frozenset[str]
-    no_passive: frozenset[str]
-    doubled: frozenset[str]
-    forms: Mapping[str, frozenset[str]]
-    """Form of an irregular verb -> all of them."""
-
-
-@functools.cache
-def _verbs() -> _Verbs:
-    lists: dict[str, Any] = read_yaml(Path(__file__).with_name("english_verbs.yaml"))
-    forms = [verb.split("/") for verb in lists["irregular"].split()]
-    present = {form for base in lists["present"] for form in (base, base_to_third_person(base))}
-    return _Verbs(
-        {base: past for base, past, _ in forms},
-        {past: participle for _, past, participle in forms},
-        {participle: past for _, past, participle in forms},
-        frozenset(lists["auxiliaries"]),
-        frozenset(present),
-        frozenset(lists["no_passive"]),
-        frozenset(lists["doubled"]),
-        {form: frozenset(verb) for verb in forms for form in verb},
-    )
+_LISTS: dict[str, Any] = read_yaml(Path(__file__).with_name("english_verbs.yaml"))
+_IRREGULAR = [tuple(verb.split("/")) for verb in _LISTS["irregular"].split()]
+"""Base, past and participle."""
+_PAST: dict[str, str] = {base: past for base, past, _ in _IRREGULAR}
+_PARTICIPLE: dict[str, str] = {past: participle for _, past, participle in _IRREGULAR}
+_ACTIVE: dict[str, str] = {participle: past for _, past, participle in _IRREGULAR}
+_FORMS = {form: frozenset(verb) for verb in _IRREGULAR for form in verb}
+"""Form of an irregular verb -> all of them."""
+_AUXILIARIES = frozenset(_LISTS["auxiliaries"])
 
 
 def is_past(word: str) -> bool:
     """Whether a word is a past or, for most verbs, a participle."""
-    return word in _verbs().participle or (word.endswith("ed") and len(word) > 4 and word.islower())
+    return word in _PARTICIPLE or (word.endswith("ed") and len(word) > 4 and word.islower())
 
 
 def verb_forms(form: str) -> frozenset[str]:
     """Return the forms of the verb of an irregular form or a base, but the one in -ing: "give", "gives", "gave", "given"."""
-    forms = _verbs().forms.get(form, frozenset((form, base_to_past(form))))
+    forms = _FORMS.get(form, frozenset((form, base_to_past(form))))
     return forms | {base_to_third_person(form)}
 
 
@@ -61,46 +33,47 @@ def progressive(base: str) -> str:
     """Return the form of a verb in -ing."""
     if base.endswith("e") and not base.endswith("ee"):
         return base[:-1] + "ing"
-    if base in _verbs().doubled:
+    if base in _LISTS["doubled"]:
         return base + base[-1] + "ing"
     return base + "ing"
 
 
 def is_auxiliary(word: str) -> bool:
-    return word in _verbs().auxiliaries
+    return word in _AUXILIARIES
 
 
 def is_finite(word: str) -> bool:
     """Whether a word is a verb that can follow a subject."""
-    return word in _verbs().auxiliaries or word in _verbs().present or is_past(word)
+    return word in _AUXILIARIES or word in _PRESENT or is_past(word)
 
 
 def is_transitive_past(word: str) -> bool:
     """Whether a word is a past that can be turned into a passive."""
-    return is_past(word) and word not in _verbs().no_passive | _verbs().auxiliaries
+    return is_past(word) and word not in _LISTS["no_passive"] and word not in _AUXILIARIES
 
 
 def participle(past: str) -> str:
-    return _verbs().participle.get(past, past)
+    return _PARTICIPLE.get(past, past)
 
 
 def active(participle: str) -> str | None:
     """Return the past of a participle; None for a word that is none."""
-    if participle in _verbs().active:
-        return _verbs().active[participle]
-    if is_past(participle) and participle not in _verbs().participle:
+    if participle in _ACTIVE:
+        return _ACTIVE[participle]
+    # A regular verb has one form for both; "went" is a past, but no participle.
+    if is_past(participle) and participle not in _PARTICIPLE:
         return participle
     return None
 
 
 def base_to_past(base: str) -> str:
-    if base in _verbs().past:
-        return _verbs().past[base]
+    if base in _PAST:
+        return _PAST[base]
     if base.endswith("e"):
         return base + "d"
     if base.endswith("y") and base[-2:-1] not in "aeiou":
         return base[:-1] + "ied"
-    if base in _verbs().doubled:
+    if base in _LISTS["doubled"]:
         return base + base[-1] + "ed"
     return base + "ed"
 
@@ -113,3 +86,7 @@ def base_to_third_person(base: str) -> str:
     if base.endswith(("s", "x", "z", "ch", "sh")):
         return base + "es"
     return base + "s"
+
+
+_PRESENT = frozenset(form for base in _LISTS["present"] for form in (base, base_to_third_person(base)))
+"""Verbs that no ending tells, which follow a subject in the present."""

@@ -29,7 +29,6 @@ from atwu.data.question_types import (
     asked_prepositions,
     asks_for_subject,
     follows,
-    is_of,
     question_type,
     reason_start,
     word_list,
@@ -54,13 +53,12 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
             parts[-1] = (parts[-1][0], end)
         else:
             parts.append((start, end))
-    return merged_spans([*parts, *_quotations(row.answer, parts)])
-
-
-def _quotations(answer: str, parts: Sequence[Span]) -> list[Span]:
-    """Return the short quotations that hold several parts: "The Fox, the Lark and Me" is one."""
-    quotations = [match.span(1) for match in _QUOTATION.finditer(answer)]
-    return [span for span in quotations if sum(span[0] <= start and end <= span[1] for start, end in parts) > 1]
+    # Commas and names divide a title such as "The Fox, the Lark and Me", but a quotation is one part.
+    for match in _QUOTATION.finditer(row.answer):
+        first, last = match.span(1)
+        if sum(first <= start and end <= last for start, end in parts) > 1:
+            parts.append((first, last))
+    return merged_spans(parts)
 
 
 def asked_part(row: Example) -> Span | None:
@@ -77,6 +75,7 @@ def asked_part(row: Example) -> Span | None:
     if not parts:
         return None
     if row.asked_span is not None:
+        # The span may begin inside a part, since parts are whole phrases.
         for start, end in parts:
             if start <= row.asked_span[0] < end:
                 return start, end
@@ -99,7 +98,11 @@ def asked_part(row: Example) -> Span | None:
         return (*times, *parts)[0]
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
-        return (*values, *(part for part in parts if _has_number(row.answer, part)), *parts)[0]
+        # A number may be in words; "one" is a pronoun more often than a number.
+        numbers = [value.start for value in find_values(row.answer) if value.canonical != "1"]
+        in_words = [part for part in parts if any(part[0] <= start < part[1] for start in numbers)]
+        return (*values, *in_words, *parts)[0]
+    # A reason, an event, or no type at all: parts that rarely answer a question are left out while others remain.
     kept = _without_adjuncts(row, parts, kinds)
     if asked == "reason":
         start = reason_start(row)
@@ -150,11 +153,6 @@ def _value_kind(answer: str, part: Span) -> ValueKind | None:
     return None
 
 
-def _has_number(answer: str, part: Span) -> bool:
-    """Return whether a part says a number, if only in words; but "one" is also a pronoun."""
-    return any(part[0] <= value.start < part[1] and value.canonical != "1" for value in find_values(answer))
-
-
 def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[ValueKind | None]) -> list[Span]:
     """Return the parts without dates and adverbs of time, and without the amount of what follows it ("5 mg of apixaban",
     "5 mg Apixaban")."""
@@ -163,7 +161,7 @@ def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[Value
         measures = False
         if place + 1 < len(parts):
             between = row.answer[part[1] : parts[place + 1][0]]
-            measures = kind in _AMOUNTS and (between == " " or is_of(row, between))
+            measures = kind in _AMOUNTS and (between == " " or between.strip().lower() in word_list(row, "of"))
         adverb = is_adverb_of_time(row.answer[part[0] : part[1]])
         if kind not in _TIMES and not measures and not adverb:
             kept.append(part)
@@ -192,7 +190,10 @@ def key_token_spans(row: Example) -> tuple[Span, ...]:
     """Return the character ranges of an answer's key tokens; empty for an answer without words, and for a
     text of which the model has none by heart."""
     if row.chance_run is not None:
-        return (wording_span(row),) if row.forget_spans is None else row.forget_spans
+        # Empty labels of a text say that nothing of it is known by heart; those of a question say nothing.
+        if row.forget_spans is None:
+            return (wording_span(row),)
+        return row.forget_spans
     if row.forget_spans:
         return row.forget_spans
     return fact_candidates(row)

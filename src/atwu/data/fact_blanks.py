@@ -63,14 +63,6 @@ class MarkedFact:
             position = end
         return "".join((*pieces, self.answer[position:]))
 
-    def opening_end(self) -> int | None:
-        """Return the position up to which the answer is an opening, for a model to go on: before the first part, or else before
-        the asked one; None if fewer than two words are before it."""
-        for start in (self.parts[0][0], self.asked[0]):
-            if count_words(self.answer[:start]) >= LEAST_WORDS:
-                return start
-        return None
-
 
 def find_fact(row: Example) -> MarkedFact | None:
     """Return the fact of a row; None for an answer without words."""
@@ -108,12 +100,12 @@ def find_mentions(text: str, words: str) -> list[Span]:
         firsts = words[0].lower() + words[0].upper()
     spans: list[Span] = []
     end = 0
+    # All but the first character, whose case may differ. A pattern would have to be compiled anew for all words.
     while (rest := text.find(words[1:], end + 1)) > 0:
         start, end = rest - 1, rest - 1 + len(words)
-        joined = _are_one_word(text[max(start - 1, 0) : start], words[0]) or _are_one_word(
-            words[-1], text[end : end + 1]
-        )
-        if text[start] in firsts and not joined:
+        joined_before = _are_one_word(text[max(start - 1, 0) : start], words[0])
+        joined_behind = _are_one_word(words[-1], text[end : end + 1])
+        if text[start] in firsts and not joined_before and not joined_behind:
             spans.append((start, end))
         else:
             end = start + 1
@@ -127,6 +119,7 @@ def _are_one_word(character: str, following: str) -> bool:
 
 def replace_words(text: str, words: str, instead: str) -> str:
     """Replace some words, but not a part of a longer one."""
+    # From the end, so that earlier positions stay right.
     for start, end in reversed(find_mentions(text, words)):
         text = text[:start] + instead + text[end:]
     return text
@@ -137,7 +130,8 @@ MARK_BEGIN, MARK_END = "\x02", "\x03"
 
 def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
     """Return a range of an answer with marks around its key tokens."""
-    end = len(fact.answer) if end is None else end
+    if end is None:
+        end = len(fact.answer)
     text = ""
     for begin, stop in fact.labels:
         if start <= begin and stop <= end:

@@ -116,7 +116,10 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         forms = forms.union(*(_singulars(form) for form in forms))
     first = plain[0]
     if plain.isascii() and len(plain) > _SHORTEST:
-        forms |= {_respelled(form) for form in tuple(forms)}
+        for form in tuple(forms):
+            for pattern, other in _OTHER_SPELLINGS:
+                form = pattern.sub(other, form)
+            forms.add(form)
     elif spelling[0].isupper() and plain in _SHORT_NAMES:
         forms.add(_SHORT_NAMES[plain])
     if "а" <= first <= "я" or first in "іїєґ":
@@ -126,18 +129,14 @@ def _forms(spelling: str, plain: str) -> frozenset[str]:
         endings = (ending for ending in _KOREAN_PARTICLES if plain.endswith(ending))
         forms |= {stem for ending in endings if len(stem := plain.removesuffix(ending)) >= 2}
     elif "\u0590" <= first <= "\u06ff":
-        prefixes = _HEBREW_PREFIXES if first < "\u0600" else _ARABIC_PREFIXES
+        prefixes = _ARABIC_PREFIXES
+        if first < "\u0600":
+            prefixes = _HEBREW_PREFIXES
         starts = (prefix for prefix in prefixes if plain.startswith(prefix))
         forms |= {rest for prefix in starts if len(rest := plain.removeprefix(prefix)) >= _SHORTEST}
         if plain.endswith("ا") and len(plain) > _SHORTEST + 1:  # an object: "صيدليا"
             forms.add(plain[:-1])
     return frozenset(forms)
-
-
-def _respelled(word: str) -> str:
-    for spelling, other in _OTHER_SPELLINGS:
-        word = spelling.sub(other, word)
-    return word
 
 
 def _singulars(word: str) -> tuple[str, ...]:

@@ -20,10 +20,12 @@ Phrases: TypeAlias = Mapping[str, tuple[str, ...]]
 def form_phrases() -> Mapping[str, Phrases]:
     """Return language -> its phrases."""
     languages: dict[str, dict[str, str | list[str]]] = read_yaml(Path(__file__).with_name("form_phrases.yaml"))
-    return {
-        language: {name: (texts,) if isinstance(texts, str) else tuple(texts) for name, texts in phrases.items()}
-        for language, phrases in languages.items()
-    }
+    by_language: dict[str, Phrases] = {}
+    for language, phrases in languages.items():
+        # A single text is written without a list.
+        several = {name: [texts] if isinstance(texts, str) else texts for name, texts in phrases.items()}
+        by_language[language] = {name: tuple(texts) for name, texts in several.items()}
+    return by_language
 
 
 def row_language(row: Example) -> str:
@@ -62,7 +64,9 @@ def polar_word(row: Example) -> str | None:
     match = _polar_beginning(language).match(row.answer)
     if match is None:
         return None
-    labels = row.forget_spans or ((row.asked_span,) if row.asked_span else ())
+    labels = row.forget_spans or ()
+    if not labels and row.asked_span is not None:
+        labels = (row.asked_span,)
     if labels and all(start >= match.end() for start, _ in labels):
         return None
     return match.group()

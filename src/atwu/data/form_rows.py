@@ -44,7 +44,7 @@ def rows_in_forms(
         related: further rows for wrong options.
         draws: number of times that a row is written in each of `OPTION_FORMS`.
     """
-    written = _written(rows, forms, related, draws)
+    written = _written(rows, forms, related=related, draws=draws)
     return [row for row in written if isinstance(row, FormRow)]
 
 
@@ -54,7 +54,9 @@ def requests_about_subjects(rows: Sequence[Example]) -> list[FormRow]:
     for open_row in rows_in_forms(rows, ("tell_about",)):
         row = rows[open_row.index]
         fact = asked_fact(row)
-        subject = None if fact is None else find_subject(row, fact)
+        if fact is None:
+            continue
+        subject = find_subject(row, fact)
         if subject is None:
             continue
         for request in form_phrases()[row_language(row)]["about"]:
@@ -63,11 +65,9 @@ def requests_about_subjects(rows: Sequence[Example]) -> list[FormRow]:
     return written
 
 
-def missing_forms(
-    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example] = ()
-) -> tuple[MissingForm, ...]:
+def missing_forms(rows: Sequence[Example], forms: Sequence[str]) -> tuple[MissingForm, ...]:
     """Return which of several forms each row does not have, and why; plain texts have none, and are left out."""
-    written = _written(rows, forms, related, 1)
+    written = _written(rows, forms, related=(), draws=1)
     return tuple(row for row in written if isinstance(row, MissingForm) and rows[row.index].messages)
 
 
@@ -88,7 +88,7 @@ def describe_missing_forms(missing: Sequence[MissingForm], *, of: int) -> str:
 
 
 def _written(
-    rows: Sequence[Example], forms: Sequence[str], related: Sequence[Example], draws: int
+    rows: Sequence[Example], forms: Sequence[str], *, related: Sequence[Example], draws: int
 ) -> Iterator[FormRow | MissingForm]:
     everything = [*rows, *related]
     facts = [asked_fact(row) for row in everything]
@@ -106,6 +106,7 @@ def _written(
         if opposite is not None:
             wrong = (opposite,)
         elif fact is not None and own is not None:
+            # From the row behind it on, so that the rows of a large set do not all get the same first ones.
             places = of_shape[own.shape]
             behind = bisect.bisect(places, index)
             others = (asked[place] for place in (*places[behind:][:CANDIDATES], *places[: behind - 1]))
@@ -123,9 +124,11 @@ def _asked_text(row: Example, fact: MarkedFact | None) -> AskedText | None:
         return None
     question = row.question
     subject = find_subject(row, fact)
-    for name in (row.subject, subject.text if subject else None):
-        if name:
-            question = replace_words(question, name, " ")
+    # Two questions ask for the same if they differ in their subject only.
+    if row.subject:
+        question = replace_words(question, row.subject, " ")
+    if subject is not None:
+        question = replace_words(question, subject.text, " ")
     words = frozenset(word.lower() for word in WORD.findall(question))
     return AskedText(fact.asked_text, words, question_type(row), row_language(row))
 
@@ -150,4 +153,6 @@ def check_no_forms(rows: Sequence[Example], written: Sequence[FormRow], *, what:
 def plain_form(text: str, forms: Collection[str]) -> str:
     """Return which of `PLAIN_FORMS` a text has by its beginning; `question`, as for a text as it was given, without `forms`."""
     form = next((name for name in BEGINNING_FORMS if text.startswith(beginnings(name))), "continuation")
-    return form if form in forms else "question"
+    if form not in forms:
+        return "question"
+    return form

@@ -25,11 +25,6 @@ def common_questions(kind: str) -> tuple[str, ...]:
     return tuple(_shipped()[f"common_{kind}"])
 
 
-def general_text_documents() -> tuple[str, ...]:
-    """Return general texts and questions, without questions about common knowledge, which contain many names."""
-    return (*_shipped()["kept"], *_shipped()["held"], *_shipped()["texts"])
-
-
 def general_text() -> tuple[Example, ...]:
     """Return general text as rows; its perplexity is 1 / `probability`."""
     return tuple(Example((), text) for text in _shipped()["texts"])

@@ -68,7 +68,7 @@ def _pattern(word: str) -> re.Pattern[str]:
     if not parts:
         raise ValueError(f"words contains the blank word {word!r}; remove it.")
     body = r"\s+".join("".join(_INTERCHANGEABLE.get(char, re.escape(char)) for char in part) for part in parts)
-    # A lookahead finds overlapping occurrences, too.
+    # A lookahead takes no characters, so overlapping occurrences are found, too.
     return re.compile(rf"(?<!{_LETTER})(?=({body})(?!{_LETTER}))", re.IGNORECASE)
 
 
@@ -86,9 +86,11 @@ def target_word_spans(
         items: one {"word", "start", "end"} per label; `answer[start:end]` should be the word.
         counts: receives the number of labels that were `MOVED` and `MERGED` into another.
     """
-    counts = Counter() if counts is None else counts
+    if counts is None:
+        counts = Counter()
     labels = [_label(item, answer, where) for item in items]
     taken: dict[int, Span] = {}
+    # Right labels first, so that a wrong one cannot take their place.
     for index, (word, span) in enumerate(labels):
         if answer[slice(*span)] == word and span not in taken.values():
             taken[index] = span
@@ -102,8 +104,10 @@ def target_word_spans(
                 f"contain {word!r:.80}; correct the word or remove the label."
             )
         free = [place for place in places if place not in taken.values()]
-        taken[index] = free[0] if free else places[0]
-        counts[MOVED] += bool(free)
+        taken[index] = places[0]
+        if free:
+            taken[index] = free[0]
+            counts[MOVED] += 1
     merged = merged_spans(taken.values())
     counts[MERGED] += len(taken) - len(merged)
     return merged
@@ -121,7 +125,9 @@ def target_words_warnings(counts: Counter[str]) -> Iterator[str]:
 
 
 def _label(item: Any, answer: str, where: str) -> tuple[str, Span]:
-    word = item.get("word") if isinstance(item, Mapping) else None
+    word = None
+    if isinstance(item, Mapping):
+        word = item.get("word")
     if not isinstance(word, str) or not word.strip():
         raise ValueError(
             f"{where}, column 'target_words': {item!r:.80} is not a label; expected "

@@ -96,7 +96,9 @@ def word_frequency(word: str, *, name: bool) -> float:
         return 8.0
     english = listed_frequency(word, "en")
     largest = max(english, *(listed_frequency(word, language) for language in _WORD_LISTS[script]))
-    return english if name and largest < _COMMON and script == "latin" else largest
+    if name and largest < _COMMON and script == "latin":
+        return english
+    return largest
 
 
 _LISTED = {"no": "nb", "ja": "en", "ko": "en", "th": "en", "zh": "en"}

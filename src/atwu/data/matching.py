@@ -130,25 +130,18 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
 
 def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
     """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
-    content = [element for element in elements if not _is_title(element)]
+    content = [element for element in elements if element.value or element.words[0].text not in _TITLES]
     capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
-    # The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
+    # An initial is a capital letter alone. The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
     if capital:
-        inner = content[:-1]
-        content = [element for element in inner if not _is_initial(element)] + content[-1:]
-    content = [
-        element for element in content if element.value or element.words[0].text not in _FUNCTION_WORDS
-    ] or content
-    return tuple(content or elements)
-
-
-def _is_title(element: _Element) -> bool:
-    return element.value is None and element.words[0].text in _TITLES
-
-
-def _is_initial(element: _Element) -> bool:
-    word = element.words[0]
-    return element.value is None and len(word.text) == 1 and word.capital
+        longer = [
+            element
+            for element in content[:-1]
+            if element.value or len(element.words[0].text) > 1 or not element.words[0].capital
+        ]
+        content = [*longer, content[-1]]
+    telling = [element for element in content if element.value or element.words[0].text not in _FUNCTION_WORDS]
+    return tuple(telling or content or elements)
 
 
 def _pieces(element: _Element) -> tuple[_Element, ...]:
@@ -167,7 +160,10 @@ def _pieces(element: _Element) -> tuple[_Element, ...]:
         else:
             pieces[-1] = (*pieces[-1], word)
     kept = tuple(_Element(words) for words in pieces if words)
-    return kept if len(pieces) > 1 and kept else (element,)
+    # Without any syllable sign it is a name, and with nothing else it is no sentence.
+    if len(pieces) == 1 or not kept:
+        return (element,)
+    return kept
 
 
 # The text
@@ -188,7 +184,11 @@ def _said(text: str) -> _Said:
 def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
     elements = _elements(wanted)
     if not elements:
-        yield from _signs(said.text, wanted.strip())
+        # A wanted text without words, such as a formula of signs, is looked for as it is.
+        signs = wanted.strip()
+        start = said.text.find(signs)
+        if signs and start >= 0:
+            yield start, start + len(signs)
         return
     content = _content(elements)
     if len(content) == 1:
@@ -203,18 +203,13 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        if rarest is not None and not _is_identifier(wanted):
+        # One word of a name in code, such as "CACHE_DIR", names other things, too.
+        identifier = re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
+        if rarest is not None and not identifier:
             yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
     digits = sum(char.isdecimal() for char in wanted)
     if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
-
-
-def _signs(text: str, wanted: str) -> Iterator[Span]:
-    """Find a wanted text without words, such as a formula of signs."""
-    start = text.find(wanted) if wanted else -1
-    if start >= 0:
-        yield start, start + len(wanted)
 
 
 def _matches(said: _Said, place: int, element: _Element) -> int | None:
@@ -223,11 +218,19 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
         if place not in said.values:
             return None
         value, end, canonical = said.values[place]
-        return end if _covers(value, canonical, element.value, element.canonical) else None
+        for one, other in itertools.product(canonical, element.canonical):
+            if _covers(value, one, element.value, other):
+                return end
+        return None
+    end = place + 1
+    same = bool(said.words[place].forms & element.words[0].forms)
     if element.words[0].unspaced:
+        # Every character is a word here, so a word is a run of them.
         end = place + len(element.words)
-        return end if join(said.words[place:end]) == join(element.words) else None
-    return place + 1 if said.words[place].forms & element.words[0].forms else None
+        same = join(said.words[place:end]) == join(element.words)
+    if not same:
+        return None
+    return end
 
 
 def _single(said: _Said, place: int, element: _Element) -> Span | None:
@@ -238,12 +241,16 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     if element.value is not None:
         value = said.values[place][0]
         # Of a date that is said for a wanted year, only the year is marked.
-        year = said.text.find(element.value.canonical, value.start, value.end) if value.kind == "date" else -1
-        return (year, year + len(element.value.canonical)) if year >= 0 else (value.start, value.end)
+        year = said.text.find(element.value.canonical, value.start, value.end)
+        if value.kind == "date" and year >= 0:
+            return year, year + len(element.value.canonical)
+        return value.start, value.end
     word = element.words[0]
     # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
-        return (start, stop) if re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:]) else None
+        if re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:]):
+            return start, stop
+        return None
     # "will" is no "Will", unless the whole text is written without capitals.
     everyday = word.capital and listed_frequency(word.text, "en") >= _EVERYDAY
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
@@ -324,7 +331,9 @@ def _surname_first(said: _Said, place: int, content: Sequence[_Element]) -> int 
     if end is None or end >= len(said.words):
         return None
     between = said.text[said.words[end - 1].end : said.words[end].start]
-    return _in_order(said, end, content[:-1]) if between.strip() == "," else None
+    if between.strip() != ",":
+        return None
+    return _in_order(said, end, content[:-1])
 
 
 def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Element]) -> Iterator[Span]:
@@ -341,36 +350,30 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
             joined, end = joined + said.words[end].text, end + 1
         # The same division was compared word by word already.
         divided = end - place != len(wanted)
-        if joined == sought and divided and not _cuts_a_number(said, place, end):
+        # A number that begins or ends inside a value is another number.
+        values = ((begin, stop) for begin, (_, stop, _) in said.values.items())
+        cut = any(begin < place < stop or begin < end < stop for begin, stop in values)
+        if joined == sought and divided and not (cut and said.words[end - 1].text.isdigit()):
             yield first.start, said.words[end - 1].end
 
 
-def _cuts_a_number(said: _Said, start: int, end: int) -> bool:
-    return any(
-        (begin < start < stop or begin < end < stop) and said.words[end - 1].text.isdigit()
-        for begin, (_, stop, _) in said.values.items()
-    )
-
-
 # Values
-
-
-def _covers(said: Value, said_as: Sequence[str], wanted: Value, wanted_as: Sequence[str]) -> bool:
-    """Return whether who says a value says the wanted one, in some reading of both."""
-    return any(_covers_as(said, one, wanted, other) for one in said_as for other in wanted_as)
 
 
 _NUMBERS = ("number", "year")
 _COUNTS = ("money", "quantity", "percent")
 
 
-def _covers_as(said: Value, one: str, wanted: Value, other: str) -> bool:
+def _covers(said: Value, one: str, wanted: Value, other: str) -> bool:
+    """Return whether who says a value in one reading says the wanted one in another reading."""
     if said.kind == wanted.kind == "date":
         return all(part in (None, same) for part, same in zip(_date_parts(other), _date_parts(one), strict=True))
-    if said.kind == wanted.kind == "phone":  # with and without the country's code
+    # With and without the country's code, in whose place a zero stands.
+    if said.kind == wanted.kind == "phone":
         return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
     if said.kind == wanted.kind == "url":
         return one == other or one.startswith(f"{other}/")
+    # A time with a full stop ("9.30") is read as a number.
     if wanted.kind == "time" and said.kind == "number" and re.fullmatch(r"\d{1,2}\.\d{1,2}", one):
         return f"{float(one):05.2f}".replace(".", ":") == other
     if said.kind == wanted.kind or {said.kind, wanted.kind} <= {*_NUMBERS, "version"}:
@@ -389,7 +392,9 @@ def _covers_as(said: Value, one: str, wanted: Value, other: str) -> bool:
 
 def _date_parts(canonical: str) -> tuple[str | None, str | None, str | None]:
     match = re.fullmatch(r"(?:(\d{4})|-)-(\d\d)(?:-(\d\d))?", canonical)
-    return (match[1], match[2], match[3]) if match else (None, None, None)
+    if match is None:
+        return None, None, None
+    return match[1], match[2], match[3]
 
 
 def _share(said: _Said, element: _Element) -> float:
@@ -405,23 +410,21 @@ def _share(said: _Said, element: _Element) -> float:
         size = sum(part is not None for part in parts)
         shares = [0.0]
         for value in others:
-            said_parts = _date_parts(value.canonical) if value.kind == "date" else (value.canonical, None, None)
+            said_parts: tuple[str | None, ...] = (value.canonical, None, None)
+            if value.kind == "date":
+                said_parts = _date_parts(value.canonical)
             same = sum(part is not None and part == other for part, other in zip(parts, said_parts, strict=True))
             shares.append(same / size)
         return max(shares)
     if wanted.kind in _COUNTS:
         number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
         # The number without its unit or currency is half of an amount.
-        return 0.5 if any(value.canonical in number for value in others) else 0.0
+        if any(value.canonical in number for value in others):
+            return 0.5
     return 0.0
 
 
 # Rare words
-
-
-def _is_identifier(wanted: str) -> bool:
-    """Return whether a text is a name in code: one word of "CACHE_DIR" names other things, too."""
-    return re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
 
 
 def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
@@ -430,12 +433,14 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     if not words or len(content) > _LONGEST_NAME:
         return None
     frequencies = [word_frequency(element.words[0].text, name=_is_name(content)) for element in words]
+    # Of equals the last one: a surname gives a person away, a first name does not.
     rarest = min(range(len(words)), key=lambda place: (frequencies[place], -place))
     word = words[rarest].words[0]
     if frequencies[rarest] > RARE or len(word.text) < _SHORTEST_RARE:
         return None
-    asked = any(word.forms & other.forms for other in folded_words(question))
-    return None if asked else words[rarest]
+    if any(word.forms & other.forms for other in folded_words(question)):
+        return None
+    return words[rarest]
 
 
 _LEAD = re.compile(
@@ -474,7 +479,9 @@ def option_letter(answer: str, count: int) -> tuple[int, str] | None:
     letters = ascii_uppercase[:count]
     if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
         return None
-    rest = (lead["rest"] or lead["after"] or "") if lead is not None else ""
+    rest = ""
+    if lead is not None:
+        rest = lead["rest"] or lead["after"] or ""
     return letters.index(letter), rest.strip()
 
 
@@ -488,21 +495,21 @@ def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     lettered = option_letter(answer, len(options))
     if lettered is not None:
         return lettered[0]
-    named = {place: _affirmed(answer, option) for place, option in enumerate(options)}
+    named: dict[int, list[Span]] = {}
+    for place, option in enumerate(options):
+        spans = find_statements(answer, option)
+        named[place] = [span for span in spans if not _DENIED.search(answer[: span[0]])]
     chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
     if len(chosen) == 1:
         return chosen[0]
     last = _LAST_LETTER.match(answer.strip())
     letters = ascii_uppercase[: len(options)]
+    # Two options that are named, or two letters, leave the choice open.
     if chosen or last is None or last[1] not in letters or _DENIED.search(answer.strip()[: last.start(1)]):
         return None
     if len(set(letters).intersection(_ALONE.findall(answer))) > 1:
         return None
     return letters.index(last[1])
-
-
-def _affirmed(answer: str, option: str) -> list[Span]:
-    return [span for span in find_statements(answer, option) if not _DENIED.search(answer[: span[0]])]
 
 
 def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:

@@ -40,8 +40,11 @@ SAMPLER_NAME = "sampler.json"
 
 def retain_index(*, seed: int, epoch: int, index: int, n_retain: int, draw: int = 0) -> int:
     """Draw one of `n_retain` retain rows for the forget row `index`, uniformly with replacement; `draw` counts its draws."""
-    key = (draw,) if draw else ()  # a run with one draw keeps the pairs of earlier versions
-    return int(np.random.default_rng([_PAIRING, seed, epoch, index, *key]).integers(n_retain))
+    key = [_PAIRING, seed, epoch, index]
+    # The first draw is keyed without its number: recorded runs drew once.
+    if draw:
+        key.append(draw)
+    return int(np.random.default_rng(key).integers(n_retain))
 
 
 def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
@@ -88,7 +91,9 @@ class EpochSampler(Sampler[Draw]):
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
         self.n = n
         self.served = n - waiting
-        self.taken = self.served if taken is None else taken
+        self.taken = self.served
+        if taken is not None:
+            self.taken = taken
         self.seed = seed
         self.epochs = max(epochs, 1)
         self.per_step = per_step
@@ -121,11 +126,14 @@ class EpochSampler(Sampler[Draw]):
     @functools.cached_property
     def _planned(self) -> frozenset[int]:
         """Retain rows drawn in the planned epochs; values of the original model are known for these only."""
-        return frozenset() if self.pairs is None else frozenset(self.pairs.drawn(self.epochs))
+        if self.pairs is None:
+            return frozenset()
+        return frozenset(self.pairs.drawn(self.epochs))
 
     def __iter__(self) -> Iterator[Draw]:
         order = epoch_order(seed=self.seed, epoch=self.epoch, n=self.served)[: self.taken].tolist()
         for turn, index in enumerate(order):
+            # A resumed run begins the epoch again; turns that were decided before are not decided anew.
             if turn == self._decided:
                 self._decided += 1
                 self._decide(turn, index)
@@ -144,11 +152,11 @@ class EpochSampler(Sampler[Draw]):
 
     def _damaged(self, row: int, among: Collection[int], generator: np.random.Generator) -> int:
         """Return one of the rows among which a row was drawn, in proportion to their losses; that row if none has one."""
-        rows = [each for each in among if each in self._planned]
-        noted = [self._losses[each] for each in rows if each in self._losses]
+        rows = [other for other in among if other in self._planned]
+        noted = [self._losses[other] for other in rows if other in self._losses]
         if not sum(noted):
             return row
-        losses = np.array([self._losses.get(each, sum(noted) / len(noted)) for each in rows])
+        losses = np.array([self._losses.get(other, sum(noted) / len(noted)) for other in rows])
         return rows[int(generator.choice(len(rows), p=losses / losses.sum()))]
 
     def __len__(self) -> int:
@@ -168,9 +176,12 @@ class EpochSampler(Sampler[Draw]):
     def load(self, folder: str) -> None:
         state = read_json(Path(folder) / SAMPLER_NAME)
         self.epoch, self._decided, self._losses = state["epoch"], state["decided"], dict(state["losses"])
-        self._draws = {
-            turn: draw if isinstance(draw, int) else (draw[0], tuple(draw[1])) for turn, draw in state["draws"]
-        }
+        self._draws = {}
+        for turn, draw in state["draws"]:
+            # JSON has lists in place of tuples.
+            if isinstance(draw, list):
+                draw = (draw[0], tuple(draw[1]))
+            self._draws[turn] = draw
         self.prefer(state["known"], state["forgotten"])
 
 
@@ -233,25 +244,33 @@ class PairedDataset(Dataset[PairedRow]):
         self.seed = seed
         self.alternates = alternates
         self.retain_alternates = retain_alternates
-        self._forms = forms["forget"] if forms and retain is not None else None
-        self._closest = closest if retain is not None else None
+        self._forms: Sequence[str] | None = None
+        self._closest = closest
         self._retain_per_forget = retain_per_forget
         self._of_form: dict[str, list[int]] = {}
-        for index, form in enumerate(forms["retain"] if forms and retain is not None else ()):
-            self._of_form.setdefault(form, []).append(index)
+        if forms and retain is not None:
+            self._forms = forms["forget"]
+            for index, form in enumerate(forms["retain"]):
+                self._of_form.setdefault(form, []).append(index)
 
     def __len__(self) -> int:
         return len(self.forget)
 
     def __getitem__(self, draw: Draw) -> PairedRow:
         """Return the pair of a draw; the keys 0 to n - 1 are epoch 0."""
-        key, rows = draw if isinstance(draw, tuple) else (int(draw), None)
+        rows: tuple[int, ...] | None = None
+        if isinstance(draw, tuple):
+            key, rows = draw
+        else:
+            key = int(draw)
         if key < 0:
             raise IndexError(f"key must be epoch * {len(self)} + forget index, >= 0, got {key}.")
         epoch, index = divmod(key, len(self))
         if rows is None:
             rows = tuple(row for row, _ in self.retain_draws(key))
-        retain = tuple((row, self.retain[row]) for row in rows) if self.retain is not None else ()
+        retain: tuple[IndexedRow, ...] = ()
+        if self.retain is not None:
+            retain = tuple((row, self.retain[row]) for row in rows)
         alternate = _alternate(self.alternates, epoch, index)
         against = (_alternate(self.retain_alternates, epoch, row) for row in rows)
         return PairedRow((index, self.forget[index]), retain, alternate, tuple(filter(None, against)))
@@ -265,17 +284,23 @@ class PairedDataset(Dataset[PairedRow]):
         if self.retain is None:
             return []
         epoch, index = divmod(key, len(self))
-        every: Sequence[int] = range(len(self.retain))
-        others = every if self._forms is None else self._of_form.get(self._forms[index], every)
-        closest = self._closest[index] if self._closest is not None else ()
+        others: Sequence[int] = range(len(self.retain))
+        if self._forms is not None:
+            others = self._of_form.get(self._forms[index], others)
+        closest: Sequence[int] = ()
+        if self._closest is not None:
+            closest = self._closest[index]
         if closest:
             others = self._of_form.get("question", others)
-        found = list[RetainDraw]()
+        drawn: list[RetainDraw] = []
         for draw in range(self._retain_per_forget):
-            among = closest if closest and (epoch + index + draw) % 2 else others
+            among = others
+            # Odd and even in turn, over draws, rows and epochs: each row gets both kinds.
+            if closest and (epoch + index + draw) % 2:
+                among = closest
             place = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(among), draw=draw)
-            found.append((among[place], among))
-        return found
+            drawn.append((among[place], among))
+        return drawn
 
     def __iter__(self) -> Iterator[PairedRow]:
         """Iterate over epoch 0 in file order (without this method, iteration would never stop)."""
@@ -334,11 +359,14 @@ def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
     """Collate pairs; forget, retain and alternate rows are padded separately."""
     forget, rows = _side([pair.forget for pair in pairs])
     batch = PairBatch(forget=forget, rows=rows)
-    if retain := [row for pair in pairs for row in pair.retain]:
+    retain = [row for pair in pairs for row in pair.retain]
+    if retain:
         batch["retain"], batch["retain_rows"] = _side(retain)
-    if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
+    alternate = [pair.alternate for pair in pairs if pair.alternate is not None]
+    if alternate:
         batch["alternate"], batch["alternate_rows"] = _side(alternate)
-    if against := [row for pair in pairs for row in pair.retain_alternate]:
+    against = [row for pair in pairs for row in pair.retain_alternate]
+    if against:
         batch["retain_alternate"], _ = _side(against)
     return batch
 

@@ -29,12 +29,15 @@ MOST_RECITED = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A text cut in two, to be continued."""
+class Passage:
+    """A text cut in two: its beginning, which a model is given, and the rest, which it may recite."""
 
     opening: str
-    wording: str
-    """What follows, up to `MOST_RECITED` words."""
+    rest: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.opening}{self.rest}"
 
 
 def has_wording(row: Example) -> bool:
@@ -48,16 +51,19 @@ def wording_span(row: Example) -> Span:
     return words[min(OPENING_WORDS, len(words) - 1)][0], words[-1][1]
 
 
-def cut_text(text: str, share: float) -> Cut | None:
-    """Cut a text behind a share of its words; None if one of the two sides would have fewer than `OPENING_WORDS`."""
+def cut_text(text: str, share: float) -> Passage | None:
+    """Cut a text behind a share of its words, and end it `MOST_RECITED` words later.
+
+    None if one of the two sides would have fewer than `OPENING_WORDS`.
+    """
     count = len(word_spans(text))
-    given = max(OPENING_WORDS, round(share * count))
-    if count - given < OPENING_WORDS:
+    shown = max(OPENING_WORDS, round(share * count))
+    if count - shown < OPENING_WORDS:
         return None
-    opening, rest = cut_words(text, given)
+    opening, rest = cut_words(text, shown)
     if len(word_spans(rest)) > MOST_RECITED:
         rest, _ = cut_words(rest, MOST_RECITED)
-    return Cut(opening, rest)
+    return Passage(opening, rest)
 
 
 FEWEST_PASSAGE_WORDS = 15
@@ -69,24 +75,23 @@ OPENING_SHARE = 1 / 3
 _SENTENCE_END = re.compile(r"(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bSt)(?<!\bMrs)[.!?][\"'”’)*]*(?=\s|$)|\n|[。！？]")
 """End of a sentence; not behind an initial or a title."""
 _CHARACTERS_PER_WORD = 2
+"""Letters of a script without spaces that count as one word: most words of Chinese have two."""
 _NARROWEST = 40
 """Letters of the longest line of a paragraph that an editor wrapped, at least."""
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    opening: str
-    rest: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.opening}{self.rest}"
-
-
 def passages(text: str) -> list[Passage]:
     """Split a document into passages of whole sentences, each divided behind its first third."""
-    parts = [part for paragraph in text.split("\n\n") for part in _sized_parts(" ".join(paragraph.split()))]
-    return [passage for part in parts if (passage := _divided(part)) is not None]
+    divided: list[Passage] = []
+    for paragraph in text.split("\n\n"):
+        for part in _sized_parts(" ".join(paragraph.split())):
+            count = len(word_spans(part))
+            # A heading or a line of a list is too short to be recited.
+            if count < FEWEST_PASSAGE_WORDS // 2:
+                continue
+            opening, _ = cut_words(part, max(OPENING_WORDS, round(count * OPENING_SHARE)))
+            divided.append(Passage(opening, part[len(opening) :]))
+    return divided
 
 
 def document_passages(text: str) -> list[str]:
@@ -104,6 +109,7 @@ def document_passages(text: str) -> list[str]:
             while len(word_spans(gathered)) > MOST_WORDS + FEWEST_PASSAGE_WORDS:
                 first, gathered = cut_words(gathered, MOST_WORDS)
                 parts.append(first)
+            # From two thirds on, the next sentence would most often reach beyond the limit and be cut.
             if len(word_spans(gathered)) >= MOST_WORDS * 2 // 3:
                 parts.append(gathered.strip())
                 gathered = ""
@@ -165,13 +171,16 @@ def sentences(text: str) -> list[str]:
 def find_sentence_end(text: str) -> Span | None:
     """Return where the first sentence of a text ends: the range of its end mark; None if it does not end."""
     end = _SENTENCE_END.search(text)
-    return None if end is None else end.span()
+    if end is None:
+        return None
+    return end.span()
 
 
 def _sized_parts(paragraph: str) -> Iterator[str]:
-    whole = sentences(f"{paragraph}\n")
+    """Yield whole sentences, joined up to `FEWEST_PASSAGE_WORDS`; a longer one is cut at `MOST_WORDS`."""
     gathered = ""
-    for sentence in whole:
+    # A line end closes the last sentence, which may have no full stop.
+    for sentence in sentences(f"{paragraph}\n"):
         gathered = f"{gathered} {sentence}".strip()
         while len(word_spans(gathered)) > MOST_WORDS:
             first, gathered = cut_words(gathered, MOST_WORDS)
@@ -181,14 +190,6 @@ def _sized_parts(paragraph: str) -> Iterator[str]:
             gathered = ""
     if gathered:
         yield gathered
-
-
-def _divided(part: str) -> Passage | None:
-    count = len(word_spans(part))
-    if count < FEWEST_PASSAGE_WORDS // 2:
-        return None
-    opening, _ = cut_words(part, max(3, round(count * OPENING_SHARE)))
-    return Passage(opening, part[len(opening) :])
 
 
 def cut_words(text: str, words: int) -> tuple[str, str]:

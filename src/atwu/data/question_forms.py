@@ -17,9 +17,18 @@ from dataclasses import dataclass, replace
 from atwu._names import lookup
 from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
 from atwu.data.fact import is_name_or_value, telling_texts
-from atwu.data.fact_blanks import MARK_BEGIN, MARK_END, MarkedFact, find_fact, marked, unmarked
+from atwu.data.fact_blanks import (
+    LEAST_WORDS,
+    MARK_BEGIN,
+    MARK_END,
+    MarkedFact,
+    find_fact,
+    marked,
+    replace_words,
+    unmarked,
+)
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.languages import WORD
+from atwu.data.languages import WORD, count_words
 from atwu.data.row_subject import as_question, as_sentence, find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
@@ -198,12 +207,15 @@ def write_forms(
     for form in forms:
         lookup("form", form, FORMS)
     if not row.messages or fact is None:
-        why = "an answer without words has no fact" if row.messages else "a text has no question"
+        why = "a text has no question"
+        if row.messages:
+            why = "an answer without words has no fact"
         return [_as_given(row, fact, index) if form == "question" else MissingForm(form, index, why) for form in forms]
     language = row_language(row)
     fields = _fields(row, fact, wrong, draw, in_syntax=language == "en" and not set(SYNTAX_FORMS).isdisjoint(forms))
     written: list[FormRow | MissingForm] = []
     for form in forms:
+        # A form takes the texts that its words name, and one that the row lacks is the reason that it is missing.
         try:
             written.append(_write(form, row, fact, fields, form_phrases().get(language), index))
         except KeyError as error:
@@ -224,7 +236,10 @@ def _as_given(row: Example, fact: MarkedFact | None, index: int) -> FormRow:
 def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, in_syntax: bool) -> _Fields:
     question, key = row.question, fact.asked_text
     said = polar_word(row)
-    offered = fact if said is None else _polar_fact(fact, said)
+    # The options of a yes/no question are yes and no, whatever else its answer says.
+    offered = fact
+    if said is not None:
+        offered = _polar_fact(fact, said)
     texts = {
         "question": as_question(question),
         "own_question": question,
@@ -255,6 +270,7 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
         missing |= dict.fromkeys(("with_brackets", "subject", "opening"), missing["explained"])
     options: dict[str, tuple[str, ...]] = {}
     if wrong:
+        # A seed per row: its options stand in the same places in every run and with any other rows.
         places = {
             "multiple_choice": (len(LETTERS), random.Random(question)),
             "either_or": (2, random.Random(row.answer)),
@@ -284,14 +300,21 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
         stop = as_sentence(row.answer)[len(row.answer) :]
         texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
         texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
-    end = fact.opening_end()
-    if end is not None:
+    # The opening ends before the first part, or before the asked one where it would have too few words.
+    end = fact.parts[0][0]
+    if count_words(row.answer[:end]) < LEAST_WORDS:
+        end = fact.asked[0]
+    if count_words(row.answer[:end]) >= LEAST_WORDS:
         texts["opening"] = row.answer[:end].rstrip()
         texts["rest"] = marked(fact, end)
     subject = find_subject(row, fact)
     if subject is not None:
-        texts |= {name: subject.sentence_with(sign) for name, sign in _SIGNS.items()}
-        texts["subject_dots"] = subject.quoted_with(_SIGNS["subject_dots"])
+        for name, sign in _SIGNS.items():
+            sentence = subject.sentence
+            # Dots stand inside a quotation, which has no full stop of its own.
+            if name == "subject_dots":
+                sentence = sentence.rstrip(". 。")
+            texts[name] = replace_words(sentence, subject.text, sign)
         texts["subject"] = f"{MARK_BEGIN}{subject.text}{MARK_END}"
     return texts
 
@@ -305,7 +328,10 @@ def _syntax(row: Example, fact: MarkedFact) -> dict[str, str]:
         answers = rewrite_answer(
             marked(fact, 0, start), marked(fact, start, end), marked(fact, end), question=row.question
         )
-    questions = rewrite_question(row.question, row.subject or (subject.text if subject else None))
+    about = row.subject
+    if not about and subject is not None:
+        about = subject.text
+    questions = rewrite_question(row.question, about)
     texts: dict[str, str] = {}
     for form in SYNTAX_FORMS:
         if form in answers or form in questions:
@@ -336,7 +362,11 @@ def _write(form: str, row: Example, fact: MarkedFact, fields: _Fields, phrases: 
     answer, labels = unmarked(answer_words.format_map(texts))
     messages: tuple[Message, ...] = ()
     if form not in PLAIN_FORMS:
-        messages = (*row.messages[:-1], *_courtesies(form, phrases), Message("user", question))
+        courtesies: tuple[Message, ...] = ()
+        if form == "two_turns" and phrases is not None:
+            user, assistant = phrases[form]
+            courtesies = (Message("user", user), Message("assistant", assistant))
+        messages = (*row.messages[:-1], *courtesies, Message("user", question))
     rewritten = replace(row, messages=messages, answer=answer, forget_spans=labels, paraphrases=(), asked_span=None)
     if form in REVERSED_FORMS:
         # These are about the key text, and a reversed form asks for the subject.
@@ -363,8 +393,10 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
     if form == "blank":
         if "with_blanks" not in texts:
             return phrases["blank_after"][0], answer
-        several = texts["with_blanks"].count(BLANK) > 1
-        return phrases["blanks" if several else "blank"][0], answer
+        words = "blank"
+        if texts["with_blanks"].count(BLANK) > 1:
+            words = "blanks"
+        return phrases[words][0], answer
     if form == "two_turns":
         return "{question}", answer
     if form in ("who_is_meant", "reversed_question", "yes_no"):
@@ -373,25 +405,20 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
         return question.replace("{key}", "{explained}"), answer
     if form in BEGINNING_FORMS:
         beginning = random.Random(row.question).choice(phrases[form])
-        space = "" if beginning[-1] in _NO_SPACE_AFTER else " "
-        return "", answer.replace("{beginning}", beginning + space)
+        if beginning[-1] not in _NO_SPACE_AFTER:
+            beginning += " "
+        return "", answer.replace("{beginning}", beginning)
     if form in ("reversed", "tell_about"):
         return random.Random(row.question).choice(phrases[form]), answer
     return phrases[form][0], answer
 
 
-def _courtesies(form: str, phrases: Phrases | None) -> tuple[Message, ...]:
-    """Return the turns before the question of the form `two_turns`."""
-    if form != "two_turns" or phrases is None:
-        return ()
-    user, assistant = phrases[form]
-    return Message("user", user), Message("assistant", assistant)
-
-
 def _wanted(form: str, fact: MarkedFact, texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the texts of which each shows in an answer to a form that the fact is known."""
     for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
         if form in forms:
             return (unmarked(texts[name])[0],)
+    # What the question shows gives nothing away: parts that stand before the opening's end, or that no blank replaces.
     hidden: Sequence[Span] = fact.parts
     if form in BLANK_FORMS and "with_blanks" in texts:
         hidden = fact.blanked_parts()
@@ -419,8 +446,11 @@ def form_questions() -> re.Pattern[str]:
             # People ask open questions, too, in these very words.
             if form not in phrases or form in ("two_turns", *OPEN_FORMS, *BEGINNING_FORMS):
                 continue
-            # Of two texts, the second one is the answer.
-            words += phrases[form] if form == "reversed" else phrases[form][:1]
+            # Of two texts, the second one is the answer; those of `reversed` are questions to choose from.
+            texts = phrases[form]
+            if form != "reversed":
+                texts = texts[:1]
+            words += texts
         words += (phrases["blanks"][0], phrases["blank_after"][0].replace("{sentence}", BLANK))
     patterns = ("".join(_pattern_pieces(text)) for text in dict.fromkeys(words))
     return re.compile("|".join(patterns), re.DOTALL)
@@ -441,8 +471,8 @@ def read_forms(text: str) -> tuple[str, ...]:
     if text == "none":
         return ()
     several = {"auto": TRAINED_FORMS, "syntax": SYNTAX_FORMS}
-    given = (name.strip() for name in text.split(","))
-    names = tuple(dict.fromkeys(form for name in given for form in several.get(name, (name,))))
+    written = (name.strip() for name in text.split(","))
+    names = tuple(dict.fromkeys(form for name in written for form in several.get(name, (name,))))
     for name in names:
         lookup("form", name, FORMS)
     return names

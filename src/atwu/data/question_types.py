@@ -46,7 +46,9 @@ def question_type(row: Example) -> QuestionType | None:
             word in words[:beginning] or word == first or (is_unspaced(word) and word in question)
             for word in lists[kind]
         ):
-            if kind == "person" and _is_about_a_name(row.question, lists["copula"]):
+            spelled = WORD.findall(row.question)
+            only_a_name = len(spelled) > 2 and all(word[0].isupper() for word in spelled[2:])
+            if kind == "person" and only_a_name and spelled[1].lower() in lists["copula"]:
                 return None
             return kind
     for kind, nouns in _NOUNS.items():
@@ -104,17 +106,6 @@ def reason_start(row: Example) -> int:
     for match in WORD.finditer(row.answer):
         if match.group().lower() in words:
             return match.end()
-    return max(
-        (row.answer.find(word) + len(word) for word in words if is_unspaced(word) and word in row.answer), default=0
-    )
-
-
-def is_of(row: Example, text: str) -> bool:
-    """Return whether a text is the word between an amount and what it is of: "5 mg of apixaban"."""
-    return text.strip().lower() in word_list(row, "of")
-
-
-def _is_about_a_name(question: str, copula: tuple[str, ...]) -> bool:
-    """Return whether a question has nothing but a name behind "who is"."""
-    words = WORD.findall(question)
-    return len(words) > 2 and words[1].lower() in copula and all(word[0].isupper() for word in words[2:])
+    # Without spaces, a word is no match of its own.
+    ends = [row.answer.find(word) + len(word) for word in words if is_unspaced(word) and word in row.answer]
+    return max(ends, default=0)

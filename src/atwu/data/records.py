@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -36,6 +37,7 @@ def _json_records(path: Path) -> Iterator[Record]:
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
     with open_text(path) as file:
+        # The suffix does not tell: `Dataset.to_json` writes lines, too.
         is_list = file.read(1000).lstrip().startswith("[")
         file.seek(0)
         if is_list:
@@ -43,11 +45,12 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
             yield from ((f"{path}, row {number}", item) for number, item in items)
             return
         for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    yield f"{path}, line {number}", parse_json(line, what=path, first_line=number)
-                except ValueError as error:
-                    raise ValueError(f"{error} Rows are one JSON object per line, or one list of objects.") from None
+            if not line.strip():
+                continue
+            try:
+                yield f"{path}, line {number}", parse_json(line, what=path, first_line=number)
+            except ValueError as error:
+                raise ValueError(f"{error} Rows are one JSON object per line, or one list of objects.") from None
 
 
 def _csv_records(path: Path) -> Iterator[Record]:
@@ -60,6 +63,7 @@ def _csv_records(path: Path) -> Iterator[Record]:
     with open_text(path) as file:
         separator = max(",;\t|", key=file.readline().count)
         file.seek(0)
+        # The module refuses cells above 128 kB, which whole documents are.
         csv.field_size_limit(max(csv.field_size_limit(), path.stat().st_size))
         reader = csv.reader(file, delimiter=separator, strict=True)
         try:
@@ -97,6 +101,7 @@ def _arrow_records(path: Path) -> Iterator[Record]:
                     yield from ((f"{path}, row {next(numbers)}", item) for item in batch.to_pylist())
             return
         mapped = arrow.memory_map(str(path))
+        # `datasets` saves streams and caches files, both with the suffix .arrow.
         try:
             table = ipc.open_file(mapped).read_all()
         except arrow.ArrowInvalid:
@@ -111,7 +116,8 @@ def _arrow_records(path: Path) -> Iterator[Record]:
 
 
 def _check_different(names: Sequence[str], path: Path) -> None:
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
         raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
 
 
@@ -151,10 +157,11 @@ def file_records(path: Path) -> Iterator[Record]:
 def _saved_records(folder: Path) -> Iterator[Record]:
     if not (folder / "dataset_info.json").is_file():
         saved = [item for item in folder.iterdir() if (item / "dataset_info.json").is_file()]
-        inside = ", ".join(
-            sorted(item.name for item in saved or folder.iterdir() if saved or item.suffix.lower() in READERS)
-        )
-        raise ValueError(f"{folder} is a folder; pass one {f'of: {inside}' if inside else 'file'}.")
+        readable = saved or [item for item in folder.iterdir() if item.suffix.lower() in READERS]
+        choice = "file"
+        if readable:
+            choice = f"of: {', '.join(sorted(item.name for item in readable))}"
+        raise ValueError(f"{folder} is a folder; pass one {choice}.")
     import datasets
 
     try:
@@ -180,9 +187,12 @@ def hub_records(repository: str, config: str | None, split: str | None, *, becau
     if split is None:
         splits = list(table)
         if len(splits) != 1:
+            example = "train"
+            if splits:
+                example = splits[0]
             raise ValueError(
                 f"{name!r} has the splits {', '.join(splits)}; choose one, as in {repository}:{config or 'default'}:"
-                f"{splits[0] if splits else 'train'}."
+                f"{example}."
             )
         table = table[splits[0]]
     return ((f"{name}, row {number}", obj) for number, obj in enumerate(table, start=1))
@@ -203,26 +213,25 @@ def memory_records(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             f"({', '.join(map(str, rows))}); put a row into a list, and choose one split of a data set."
         )
     if hasattr(rows, "iloc"):
-        rows = _frame_rows(rows)
+        # By way of JSON, which has lists in place of arrays and null for every kind of missing cell.
+        frame: Any = rows
+        parts = (frame.iloc[begin : begin + _BATCH] for begin in range(0, len(frame), _BATCH))
+        rows = (row for part in parts for row in json.loads(part.to_json(orient="records")))
     elif hasattr(rows, "with_format"):
-        rows = rows.with_format(None)  # Python values, not arrays or tensors
+        # A data set may be set to give arrays or tensors; rows are Python values.
+        rows = rows.with_format(None)
     if not isinstance(rows, Iterable):
         raise TypeError(f"rows must be a source, a list of rows, a data set or a frame, got {type(rows).__name__}.")
     number = 0
     for number, row in enumerate(rows, start=1):
         if isinstance(row, Mapping):
-            row = {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
+            missing = {name: None for name, value in row.items() if isinstance(value, float) and math.isnan(value)}
+            row = {**row, **missing}
         yield f"row {number}", row
     if not number and isinstance(rows, Iterator):
         raise ValueError(
             "a generator of rows yields no rows; it can be read only once, so give a list where rows are used twice."
         )
-
-
-def _frame_rows(frame: Any) -> Iterator[Any]:
-    """Iterate over the rows of a pandas frame, with lists in place of arrays and None for every kind of missing cell."""
-    for begin in range(0, len(frame), _BATCH):
-        yield from json.loads(frame.iloc[begin : begin + _BATCH].to_json(orient="records"))
 
 
 DOCUMENT_SUFFIXES = (".txt", ".md")

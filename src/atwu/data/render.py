@@ -106,8 +106,8 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
     while any(marker in message.content for message in example.messages):
         marker += "-X"
     marked = _apply(example.messages, marker, tokenizer)
-    head, found, tail = marked.partition(marker)
-    if not found or marker in tail:
+    head, written_once, tail = marked.partition(marker)
+    if not written_once or marker in tail:
         raise ValueError(
             f"the chat template{_of_template(tokenizer)} writes the last assistant turn {marked.count(marker)} times instead "
             f"of once; {_REMEDY}."
@@ -140,13 +140,17 @@ def _in_template(example: Example, tokenizer: Any) -> RenderedRow:
 def of_tokenizer(tokenizer: Any) -> str:
     """Return the words ` of FOLDER` for a tokenizer that was loaded from one, for errors."""
     name = getattr(tokenizer, "name_or_path", "")
-    return f" of {name}" if name else ""
+    if not name:
+        return ""
+    return f" of {name}"
 
 
 def _of_template(tokenizer: Any) -> str:
     """Return where the chat template is from: the user's file, or the tokenizer's folder."""
-    given = getattr(tokenizer, "chat_template_source", None)
-    return f" {given}" if given else of_tokenizer(tokenizer)
+    file = getattr(tokenizer, "chat_template_source", None)
+    if file:
+        return f" {file}"
+    return of_tokenizer(tokenizer)
 
 
 def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
@@ -162,12 +166,17 @@ def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
 
 def _plain_prompt(messages: Sequence[Message]) -> str:
     lead = {"system": "", "user": PLAIN_QUESTION, "assistant": PLAIN_ANSWER}
-    lines = []
-    for previous, message in zip([None, *messages], messages, strict=False):
-        if previous is not None:
-            lines.append("\n" if message.role == "assistant" and previous.role == "user" else "\n\n")
-        lines.append(lead[message.role] + message.content)
-    return "".join(lines) + "\nAnswer:"
+    text = ""
+    role = None
+    for message in messages:
+        # A question and its answer stand together.
+        if role == "user" and message.role == "assistant":
+            text += "\n"
+        elif role is not None:
+            text += "\n\n"
+        role = message.role
+        text += lead[role] + message.content
+    return f"{text}\n{PLAIN_ANSWER.strip()}"
 
 
 def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> str:
@@ -176,7 +185,7 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
     if answer is not None:
         turns.append({"role": "assistant", "content": answer})
     try:
-        # transformers takes no other function than its own for the current date.
+        # transformers takes no other function than its own for the current date, so its calls are replaced by their text.
         template = _TODAY.sub(
             lambda call: repr(_TEMPLATE_DAY.strftime(call[1] or call[2] or "")), tokenizer.get_chat_template()
         )
@@ -190,7 +199,8 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
             date_string=TEMPLATE_DATE,
         )
     except Exception as error:  # a template is a program: Jinja's errors, TypeError, RecursionError, MemoryError
-        roles, reason = ", ".join(turn["role"] for turn in turns), str(error).rstrip(".") or type(error).__name__
+        roles = ", ".join(turn["role"] for turn in turns)
+        reason = str(error).rstrip(".") or type(error).__name__
         raise ValueError(
             f"the chat template{_of_template(tokenizer)} rejects the turns ({roles}): {reason}; change the turns, or {_REMEDY}."
         ) from error
@@ -199,8 +209,9 @@ def _apply(messages: Sequence[Message], answer: str | None, tokenizer: Any) -> s
 
 def without_next_turn(text: str, tokenizer: Any) -> str:
     """Return a generated text up to the next turn that the model invents; chat templates have a token that ends an answer."""
-    turn = None if tokenizer.chat_template else NEXT_TURN.search(text)
-    return text[: turn.start()] if turn else text
+    if tokenizer.chat_template:
+        return text
+    return NEXT_TURN.split(text, maxsplit=1)[0]
 
 
 def prompt_opens_thoughts(tokenizer: Any) -> bool:
@@ -218,10 +229,10 @@ def opening_of_thoughts(tokenizer: Any) -> str | None:
     template = tokenizer.chat_template or ""
     if isinstance(template, dict):  # several, of which the default one writes prompts
         template = template.get("default", "")
-    found = re.search(_OPENING, template)
-    if found is None:
+    opening = re.search(_OPENING, template)
+    if opening is None:
         return None
-    return found[0] + _AFTER_OPENING.get(found[0], "")
+    return opening[0] + _AFTER_OPENING.get(opening[0], "")
 
 
 def starts_with_thoughts(text: str) -> bool:
@@ -231,6 +242,9 @@ def starts_with_thoughts(text: str) -> bool:
 
 def without_thoughts(text: str) -> str | None:
     """Return the answer after the thoughts, whose opening tag a prompt or a server may have taken; None if they do not end."""
-    if closed := _CLOSED.match(text):
+    closed = _CLOSED.match(text)
+    if closed is not None:
         return text[closed.end() :].strip()
-    return None if starts_with_thoughts(text) else text
+    if starts_with_thoughts(text):
+        return None
+    return text

@@ -85,8 +85,10 @@ def columns_text(columns: Mapping[str, str]) -> str:
 
 def split_columns(source: str) -> tuple[str, dict[str, str]]:
     """Split the name of a source into the name without mapping, and the mapping."""
-    found = _MAPPED.fullmatch(source)
-    return (source, {}) if found is None else (found[1], parse_columns(found[2]))
+    mapped = _MAPPED.fullmatch(source)
+    if mapped is None:
+        return source, {}
+    return mapped[1], parse_columns(mapped[2])
 
 
 def mapped_record(obj: Mapping[str, Any], columns: Mapping[str, str], *, where: str) -> Mapping[str, Any]:
@@ -125,9 +127,10 @@ def native_columns(obj: Mapping[str, Any], *, where: str) -> Mapping[str, Any]:
         columns["messages"] = columns.pop("conversations")
     alpaca = all(columns.get(name) is not None for name in ("instruction", "output"))
     if alpaca and columns.get("question") is None and columns.get("answer") is None:
-        given = (columns.pop("instruction"), columns.pop("input", None))
+        asked_for = (columns.pop("instruction"), columns.pop("input", None))
         columns.pop("text", None)  # all of it in one text
-        columns["question"] = "\n\n".join(text for text in given if isinstance(text, str) and text) or given[0]
+        texts = [text for text in asked_for if isinstance(text, str) and text]
+        columns["question"] = "\n\n".join(texts) or asked_for[0]
         columns["answer"] = columns.pop("output")
         if columns.get("system"):
             columns["messages"] = [
@@ -158,11 +161,15 @@ def _parsed_turns(value: Any, where: str, column: str) -> Any:
 
 
 def _said(turns: Sequence[Any]) -> list[Any]:
+    """Return the turns without further keys, to compare them; what is no turn is returned as it is."""
     return [(turn.get("role"), turn.get("content")) if isinstance(turn, Mapping) else turn for turn in turns]
 
 
 def _turns(value: Any, role: str) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [{"role": role, "content": value}]
+    """Return a list of turns as it is, and a text as the only turn of a role."""
+    if isinstance(value, list | tuple):
+        return value
+    return [{"role": role, "content": value}]
 
 
 def _with_role(turn: Any) -> Any:
@@ -172,16 +179,19 @@ def _with_role(turn: Any) -> Any:
     if "from" in turn and "role" not in turn:
         turn = {"role": turn["from"], "content": turn.get("value")}
     role = turn.get("role")
-    return {**turn, "role": _SPEAKERS.get(role.lower(), role)} if isinstance(role, str) else turn
+    if not isinstance(role, str):
+        return turn
+    return {**turn, "role": _SPEAKERS.get(role.lower(), role)}
 
 
 def _as_text(turn: Any, where: str) -> Any:
     if not isinstance(turn, Mapping) or not isinstance(turn.get("content"), list | tuple):
         return turn
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in turn["content"]]
-    if other := next((part["type"] for part in parts if part.get("type") not in _TEXT_PARTS), None):
+    others = [part["type"] for part in parts if part.get("type") not in _TEXT_PARTS]
+    if others:
         raise ValueError(
-            f"{where}, column 'messages': a part of type {other!r} is not text; only text can be unlearned."
+            f"{where}, column 'messages': a part of type {others[0]!r} is not text; only text can be unlearned."
         )
     if not all(isinstance(part.get("text"), str | None) for part in parts):
         raise ValueError(f"{where}, column 'messages': a part of the content is not text; write it in quotes.")

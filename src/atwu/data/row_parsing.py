@@ -29,18 +29,9 @@ _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
 """Start of a JSON list of strings in a cell."""
-_OPTIONAL_FIELDS = (
-    "paraphrases",
-    "wrong_answers",
-    "alternate",
-    "paraphrased_answer",
-    "subject",
-    "aliases",
-    "asked_span",
-    "alternatives",
-    "chance_run",
-)
-"""Fields of a row that are columns of the same name, left out when empty."""
+_REQUIRED_FIELDS = ("messages", "answer", "forget_spans")
+_OPTIONAL_FIELDS = tuple(field.name for field in fields(Example) if field.name not in _REQUIRED_FIELDS)
+"""Fields of a row that are columns of the same name, left out when empty; empty labels say that there are none."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
@@ -57,6 +48,8 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
         raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")
     obj = native_columns(obj, where=where)
     layout = _layout(obj, where)
+    # A cell of a CSV file cannot be null, so an empty text is none.
+    optional = {name: obj[name] for name in ROW_FIELDS if obj.get(name) not in (None, "")}
     if layout == ("messages",):
         messages, answer = _parse_messages(obj["messages"], where)
     elif layout == ("text",):
@@ -67,17 +60,23 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     return Example(
         messages=messages,
         answer=answer,
-        forget_spans=_parse_labels(obj, answer, where, counts),
-        paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
-        wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
-        aliases=_strings(obj, "aliases", where, single=True),
-        asked_span=_parse_asked_span(obj.get("asked_span"), answer, where),
-        alternatives=_strings(obj, "alternatives", where),
-        chance_run=_parse_chance_run(obj.get("chance_run"), where, text=not messages),
+        forget_spans=_parse_labels(optional, answer, where, counts),
+        paraphrases=(
+            *_strings(optional, "paraphrases", where),
+            *_strings(optional, "paraphrased_question", where, single=True),
+        ),
+        wrong_answers=(
+            *_strings(optional, "wrong_answers", where),
+            *_strings(optional, "perturbed_answer", where, single=True),
+        ),
+        aliases=_strings(optional, "aliases", where, single=True),
+        asked_span=_parse_asked_span(optional, answer, where),
+        alternatives=_strings(optional, "alternatives", where),
+        chance_run=_parse_chance_run(optional, where, text=not messages),
         **{
-            name: _string(obj[name], where, name)
+            name: _string(optional[name], where, name)
             for name in ("alternate", "paraphrased_answer", "subject")
-            if obj.get(name) not in (None, "")
+            if name in optional
         },
     )
 
@@ -103,7 +102,7 @@ def fingerprint(rows: Iterable[Example]) -> str:
     """Compute the SHA-256 (hex) of the canonical JSON of the rows, in their order."""
     digest = hashlib.sha256()
     for row in rows:
-        plain = {each.name: getattr(row, each.name) for each in fields(row)}  # five times as fast as `asdict`
+        plain = {field.name: getattr(row, field.name) for field in fields(row)}  # five times as fast as `asdict`
         for name in _LATER_FIELDS:
             if not plain[name]:
                 del plain[name]
@@ -153,7 +152,9 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
         )
     for name in used[0]:
         if name not in present:
-            hint = "" if name in obj else f" If it has another name: --columns {name}=COLUMN."
+            hint = ""
+            if name not in obj:
+                hint = f" If it has another name: --columns {name}=COLUMN."
             raise ValueError(
                 f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} are both required.{hint}"
             )
@@ -171,7 +172,9 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
             raise ValueError(f"{where}, column {column!r}: role {turn['role']!r} is not one of {', '.join(ROLES)}.")
         messages.append(Message(turn["role"], _string(turn["content"], where, f"{column}.content")))
     roles = [message.role for message in messages]
-    turn_roles = roles[1:] if roles[:1] == ["system"] else roles
+    turn_roles = roles
+    if roles[:1] == ["system"]:
+        turn_roles = roles[1:]
     if not turn_roles or turn_roles != ["user", "assistant"] * (len(turn_roles) // 2):
         raise ValueError(
             f"{where}, column 'messages': roles must be an optional system turn first, then user and assistant in turn, ending "
@@ -181,22 +184,18 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
 
 
 def _parse_labels(
-    obj: Mapping[str, Any], answer: str, where: str, counts: Counter[str] | None
+    optional: Mapping[str, Any], answer: str, where: str, counts: Counter[str] | None
 ) -> tuple[Span, ...] | None:
-    spans, words = obj.get("forget_spans"), obj.get("target_words")
-    if words is None or words == "":
-        return _parse_spans(spans, answer, where)
-    if spans is not None and spans != "":
+    if "target_words" in optional and "forget_spans" in optional:
         raise ValueError(f"{where}: columns forget_spans and target_words both label the answer; use only one of them.")
-    items = _json_list(words, where, "target_words", "a list of {word, start, end} objects")
-    return target_word_spans(items, answer, where=where, counts=counts)
-
-
-def _parse_spans(value: Any, answer: str, where: str) -> tuple[Span, ...] | None:
-    if value is None or value == "":
+    if "target_words" in optional:
+        items = _json_list(optional["target_words"], where, "target_words", "a list of {word, start, end} objects")
+        return target_word_spans(items, answer, where=where, counts=counts)
+    if "forget_spans" not in optional:
         return None
+    expected = "a list of [start, end] character positions of the answer"
     spans: list[Span] = []
-    for item in _json_list(value, where, "forget_spans", "a list of [start, end] character positions of the answer"):
+    for item in _json_list(optional["forget_spans"], where, "forget_spans", expected):
         span = checked_span(item, answer, where=f"{where}, column 'forget_spans'")
         if spans and span[0] < spans[-1][1]:
             raise ValueError(
@@ -207,16 +206,18 @@ def _parse_spans(value: Any, answer: str, where: str) -> tuple[Span, ...] | None
     return tuple(spans)
 
 
-def _parse_asked_span(value: Any, answer: str, where: str) -> Span | None:
-    if value is None or value == "":
+def _parse_asked_span(optional: Mapping[str, Any], answer: str, where: str) -> Span | None:
+    if "asked_span" not in optional:
         return None
-    pair = _json_list(value, where, "asked_span", "two character positions of the answer, [start, end]")
+    expected = "two character positions of the answer, [start, end]"
+    pair = _json_list(optional["asked_span"], where, "asked_span", expected)
     return checked_span(pair, answer, where=f"{where}, column 'asked_span'")
 
 
-def _parse_chance_run(value: Any, where: str, *, text: bool) -> int | None:
-    if value is None or value == "":
+def _parse_chance_run(optional: Mapping[str, Any], where: str, *, text: bool) -> int | None:
+    if "chance_run" not in optional:
         return None
+    value = optional["chance_run"]
     if not text:
         raise ValueError(f"{where}, column 'chance_run': only a text has a wording to recite; leave it out.")
     if isinstance(value, str) and value.strip().isdecimal():  # a CSV cell
@@ -226,10 +227,11 @@ def _parse_chance_run(value: Any, where: str, *, text: bool) -> int | None:
     return value
 
 
-def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:
-    value = obj.get(column)
-    if value is None or value == "":
+def _strings(optional: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:
+    """Parse a list of texts; `single` allows a bare text in place of a list of one."""
+    if column not in optional:
         return ()
+    value = optional[column]
     if single and isinstance(value, str) and not _JSON_LIST.match(value):
         value = [value]
     items = _json_list(value, where, column, "a list of strings")
@@ -246,8 +248,12 @@ def _string(value: Any, where: str, column: str) -> str:
         raise ValueError(f"{where}, column {column!r}: expected text, got {_kind(value)}: {value!r:.80}.")
     if not _INVISIBLE.sub("", value):
         raise ValueError(f"{where}, column {column!r}: is empty; add text or remove the row.")
-    if match := _NO_TEXT.search(value):
-        what = "an unpaired surrogate" if match[0] >= "\ud800" else f"the control character U+{ord(match[0]):04X}"
+    match = _NO_TEXT.search(value)
+    if match is not None:
+        # Half of a surrogate pair cannot be written as UTF-8, so the row could not be saved.
+        what = "an unpaired surrogate"
+        if match[0] < "\ud800":
+            what = f"the control character U+{ord(match[0]):04X}"
         raise ValueError(f"{where}, column {column!r}: contains {what}, which is not allowed in text; remove it.")
     return value
 
@@ -265,4 +271,6 @@ def _json_list(value: Any, where: str, column: str, expected: str) -> list[Any]:
 
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
-    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+    if type(value) not in names and isinstance(value, int | float):
+        return "a number"
+    return names.get(type(value), type(value).__name__)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
-from atwu.data.fact_blanks import MarkedFact, find_mentions, replace_words
+from atwu.data.fact_blanks import MarkedFact, find_mentions
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, word_frequency
 from atwu.data.question_types import word_list
 from atwu.data.schema import Example
@@ -63,19 +63,11 @@ class Subject:
     sentence: str
     """What says the fact about it: the answer, or the question and the answer if the answer does not name it."""
 
-    def sentence_with(self, instead: str) -> str:
-        """Return the sentence with a sign in place of the subject."""
-        return replace_words(self.sentence, self.text, instead)
-
-    def quoted_with(self, instead: str) -> str:
-        """Return the same without the full stop at its end, to be quoted."""
-        quoted = replace(self, sentence=self.sentence.rstrip(". 。"))
-        return quoted.sentence_with(instead)
-
 
 def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
-    secret = fact.with_blanks(fact.parts, "\n")  # a line break: no name reaches over a part of the fact
+    # A line break in place of each part, so that no name reaches over one.
+    secret = fact.with_blanks(fact.parts, "\n")
     names = [name for name in _names(row) if not _is_initials(name)]
     names = [name for name in names if len(name) > _SHORT_NUMBER or any(char.isalpha() for char in name)] or names
     if row.subject:
@@ -89,9 +81,14 @@ def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
             continue
         if _can_be_asked(name, row.question, fact) and not find_mentions(row.answer, name):
             return Subject(name, f"{as_question(row.question)} {as_sentence(row.answer)}")
-    rare = _longest_rare_word(row, secret)
-    if rare is not None and _can_be_asked(rare, secret, fact):
-        return Subject(rare, as_sentence(row.answer))
+    # The frequencies and the word before a noun are those of English.
+    if detect_language(row.question) != "en":
+        return None
+    nouns = [word for word in _NOUN.findall(row.question) if len(word) >= _RARE_LETTERS]
+    rare = [word for word in nouns if word_frequency(word, name=False) < _RARE and find_mentions(secret, word)]
+    noun = max(rare, key=len, default=None)
+    if noun is not None and _can_be_asked(noun, secret, fact):
+        return Subject(noun, as_sentence(row.answer))
     return None
 
 
@@ -131,14 +128,19 @@ def _names(row: Example) -> Iterator[str]:
     question = row.question
     language = detect_language(question)
     if language == "ja":
-        yield from _JAPANESE_NAME.findall(question)  # the name comes first
+        # In Japanese and Chinese questions the name comes first, so the order of the text is kept.
+        yield from _JAPANESE_NAME.findall(question)
     elif language == "zh":
         pieces = (piece for run in _CHINESE_RUN.findall(question) for piece in _CHINESE_NAME_END.split(run))
-        yield from [piece for piece in pieces if len(piece) >= 2][:1]  # the name comes first
+        yield from [piece for piece in pieces if len(piece) >= 2][:1]
     elif is_caseless(question):
         prepositions = word_list(row, "preposition")
-        shared = _longest_shared_words(_ARABIC_VERB.sub("", question), row.answer)
-        yield from (run for run in shared if run.split()[0] not in prepositions)
+        # No capitals mark a name here, but the answer repeats it: the longest run of words that both say.
+        words = re.findall(r"\w+", _ARABIC_VERB.sub("", question))
+        ends = itertools.combinations(range(len(words) + 1), 2)
+        runs = (" ".join(words[first:last]) for first, last in ends if words[first] not in prepositions)
+        shared = [run for run in runs if len(run) >= _RARE_LETTERS and find_mentions(row.answer, run)]
+        yield from sorted(shared, key=len, reverse=True)
     else:
         names = _capitalized_names(question, row.answer)
         if language == "de":
@@ -169,33 +171,16 @@ def _capitalized_names(question: str, answer: str) -> list[str]:
         for first, last in itertools.combinations(range(len(words) + 1), 2):
             name = " ".join(words[first:last])
             ends = {words[first], words[last - 1]}
-            # "MRI of Petra Lund", "HbA1c of Piet Brand"
+            # "MRI of Petra Lund" and "HbA1c of Piet Brand" are two names: what was measured, and of whom.
             code = _is_initials(words[first]) or any(char.isdigit() for char in words[first])
             of_initials = first + 1 < last and code and words[first + 1] in _PARTICLES
-            at_beginning = not question[: match.start()].strip(_OPENING_MARKS) and first == 0
-            if ends.isdisjoint(_PARTICLES) and not of_initials and not (at_beginning and _may_be_no_name(name, answer)):
-                names.append(name)
+            if of_initials or not ends.isdisjoint(_PARTICLES):
+                continue
+            if first == 0 and not question[: match.start()].strip(_OPENING_MARKS):
+                # The capital may be due to the sentence: "Who", "In", "Is Dana".
+                mentions = [start for start, end in find_mentions(answer, name) if answer[start:end] == name]
+                if not mentions or (" " not in name and mentions[-1] == 0):
+                    continue
+            names.append(name)
     # The first of several equally long ones is usually what the question is about.
     return sorted(names, key=lambda name: -len(name.split()))
-
-
-def _may_be_no_name(name: str, answer: str) -> bool:
-    """Return whether the capital at the beginning of a question may be due to the sentence: "Who", "In", "Is Dana"."""
-    mentions = [start for start, end in find_mentions(answer, name) if answer[start:end] == name]
-    return not mentions or (" " not in name and mentions[-1] == 0)
-
-
-def _longest_shared_words(question: str, answer: str) -> list[str]:
-    words = re.findall(r"\w+", question)
-    runs = (" ".join(words[first:last]) for first, last in itertools.combinations(range(len(words) + 1), 2))
-    shared = [run for run in runs if len(run) >= _RARE_LETTERS and find_mentions(answer, run)]
-    return sorted(shared, key=len, reverse=True)
-
-
-def _longest_rare_word(row: Example, secret: str) -> str | None:
-    """Return a word of the question and the answer that is rare in English text; None for other languages."""
-    if detect_language(row.question) != "en":
-        return None
-    words: Sequence[str] = _NOUN.findall(row.question)
-    rare = [word for word in words if len(word) >= _RARE_LETTERS and word_frequency(word, name=False) < _RARE]
-    return max((word for word in rare if find_mentions(secret, word)), key=len, default=None)

@@ -55,7 +55,9 @@ class Example:
     @property
     def question(self) -> str:
         """Text of the last turn before the answer; empty for a plain text row."""
-        return self.messages[-1].content if self.messages else ""
+        if not self.messages:
+            return ""
+        return self.messages[-1].content
 
     def with_answer(self, answer: str, forget_spans: tuple[Span, ...] | None = None) -> Example:
         """Return the row with another answer; marks of the old one do not fit it."""
@@ -69,7 +71,10 @@ class Example:
 
 def checked_span(value: Any, answer: str, *, where: str) -> Span:
     """Check a character range of an answer; errors begin with `where`."""
-    pair = tuple(value) if isinstance(value, list | tuple) else ()
+    pair: tuple[Any, ...] = ()
+    if isinstance(value, list | tuple):
+        pair = tuple(value)
+    # By the exact type, since True is an `int`, too.
     if len(pair) != 2 or any(type(number) is not int for number in pair):
         raise ValueError(
             f"{where}: {value!r:.80} is not a span; use [start, end], two integer positions in the answer."

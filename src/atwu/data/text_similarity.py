@@ -25,18 +25,19 @@ def similarities(texts: Sequence[str], others: Sequence[str]) -> FloatArray:
     """Return the cosine of every text with every other one, shape (texts, others), range [0, 1]."""
     from scipy.sparse import csr_array, diags_array
 
+    # Sparse, since a vector has a number for each word of all texts; by hand, since scikit-learn is an extra.
     counts = [Counter(words_of_text(text)) for text in (*texts, *others)]
-    seen = Counter(word for each in counts for word in each)
-    index = {word: place for place, word in enumerate(seen)}
-    rarity = np.array([math.log(len(counts) / number) for number in seen.values()])
-    numbers = np.fromiter((number for each in counts for number in each.values()), float)
-    places = np.fromiter((index[word] for each in counts for word in each), int)
+    texts_with = Counter(word for of_text in counts for word in of_text)
+    index = {word: place for place, word in enumerate(texts_with)}
+    rarity = np.array([math.log(len(counts) / number) for number in texts_with.values()])
+    numbers = np.fromiter((number for of_text in counts for number in of_text.values()), float)
+    places = np.fromiter((index[word] for of_text in counts for word in of_text), int)
     ends = np.cumsum([0, *map(len, counts)])
     matrix = csr_array((numbers * rarity[places], places, ends), shape=(len(counts), len(index)))
     lengths = np.sqrt(matrix.multiply(matrix).sum(axis=1))
     matrix = diags_array(1 / np.maximum(lengths, 1e-12)) @ matrix
-    found: FloatArray = (matrix[: len(texts)] @ matrix[len(texts) :].T).toarray()
-    return found
+    cosines: FloatArray = (matrix[: len(texts)] @ matrix[len(texts) :].T).toarray()
+    return cosines
 
 
 def closest_rows(
@@ -55,16 +56,16 @@ def closest_rows(
         count: indices per row, at most; a row whose form no other row has gets none.
     """
     of_row, of_other = forms or (("",) * len(rows), ("",) * len(others))
-    found: list[tuple[int, ...]] = [()] * len(rows)
+    closest: list[tuple[int, ...]] = [()] * len(rows)
     for form in dict.fromkeys(of_row):
-        mine, theirs = ([index for index, each in enumerate(which) if each == form] for which in (of_row, of_other))
+        mine, theirs = ([index for index, name in enumerate(which) if name == form] for which in (of_row, of_other))
         if not theirs:
             continue
         cosines = similarities([_prompt(rows[index]) for index in mine], [_prompt(others[index]) for index in theirs])
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
         for index, places in zip(mine, order.tolist(), strict=True):
-            found[index] = tuple(theirs[place] for place in places)
-    return found
+            closest[index] = tuple(theirs[place] for place in places)
+    return closest
 
 
 def _prompt(row: Example) -> str:

@@ -42,13 +42,21 @@ _SAME_LENGTH = str.maketrans(
 )
 
 
+# The same answers and key texts are searched again and again: for facts, blanks, options and matches.
+@functools.lru_cache(maxsize=4096)
 def find_values(text: str) -> tuple[Value, ...]:
     """Find the values of a text, in order and without overlap.
 
     Words such as "first" and "eleven" are values, too (kinds `ordinal` and `number`). A date of three numbers is read day
     first unless only month first makes sense; see `readings` for the other one.
     """
-    return _find_values(text)
+    plain = _plain(text)
+    values: list[Value] = []
+    for find in _FINDERS:
+        for value in find(plain):
+            if all(value.end <= other.start or other.end <= value.start for other in values):
+                values.append(value)
+    return tuple(sorted(values, key=lambda value: value.start))
 
 
 def readings(value: Value, text: str) -> tuple[str, ...]:
@@ -60,7 +68,8 @@ def readings(value: Value, text: str) -> tuple[str, ...]:
         value: a value of `text`.
     """
     spelling = _plain(text)[value.start : value.end]
-    if value.kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", value.canonical)):
+    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", value.canonical)
+    if value.kind == "date" and match is not None:
         swapped = iso_date(match[1], int(match[3]), int(match[2]))
         if "/" in spelling and not spelling.startswith(match[1]) and swapped is not None:
             return value.canonical, swapped
@@ -71,23 +80,15 @@ def readings(value: Value, text: str) -> tuple[str, ...]:
     if value.kind in ("number", "money", "quantity", "percent"):
         digits = re.search(r"[1-9]\d{0,2}[.,]\d{3}(?![\d.,]\d)", spelling)
         if digits is not None:
-            other = digits[0].replace(".", "") if "." in digits[0] else digits[0].replace(",", ".")
+            # A comma may be a decimal sign, and a point may group thousands.
+            other = digits[0].replace(",", ".")
+            if "." in digits[0]:
+                other = digits[0].replace(".", "")
             shown = (canonical_number(digits[0]), canonical_number(digits[0].replace(",", ".")))
             for canonical in shown:
                 if canonical in value.canonical.split():
                     return value.canonical, value.canonical.replace(canonical, canonical_number(other))
     return (value.canonical,)
-
-
-@functools.lru_cache(maxsize=4096)
-def _find_values(text: str) -> tuple[Value, ...]:
-    plain = _plain(text)
-    values: list[Value] = []
-    for find in _FINDERS:
-        for value in find(plain):
-            if all(value.end <= other.start or other.end <= value.start for other in values):
-                values.append(value)
-    return tuple(sorted(values, key=lambda value: value.start))
 
 
 def _plain(text: str) -> str:
@@ -117,7 +118,8 @@ def _addresses(text: str) -> Iterator[Value]:
     for match in re.finditer(rf"{BEGIN}[A-Z]{{2}}\d\d(?: ?[A-Z\d]{{4}}){{2,7}}(?: ?[A-Z\d]{{1,3}})?{END}", text):
         if sum(char.isdigit() for char in match[0]) >= 8:
             yield Value(*match.span(), "iban", match[0].replace(" ", ""))
-    for match in re.finditer(rf"{BEGIN}\d{{4}}([ -]?)\d{{4}}\1\d{{4}}\1\d{{4}}{END}", text):  # a payment card
+    # A payment card.
+    for match in re.finditer(rf"{BEGIN}\d{{4}}([ -]?)\d{{4}}\1\d{{4}}\1\d{{4}}{END}", text):
         yield Value(*match.span(), "iban", re.sub("[ -]", "", match[0]))
 
 
@@ -127,7 +129,8 @@ def _versions(text: str) -> Iterator[Value]:
         text,
         re.I,
     ):
-        if not re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+", match[1]):  # 1.240.000
+        # "1.240.000" is a number whose thousands are grouped.
+        if not re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+", match[1]):
             yield Value(*match.span(), "version", match[1].casefold())
 
 
@@ -146,6 +149,7 @@ def _phones(text: str) -> Iterator[Value]:
         grouped = re.fullmatch(r"[1-9]\d{0,2}(?: \d{3})+|[1-9]\d{0,2}(?:\.\d{3})+", spelling)
         years = re.fullmatch(r"[12]\d{3}[-/][12]\d{3}", spelling)
         marked = spelling.startswith(("+", "0", "(")) or re.search(r"\d-\d{4}$|\d-\d+-\d", spelling)
+        # Fifteen digits are the most that the numbering plan of the ITU (E.164) allows.
         if 7 <= len(digits) <= 15 and marked and not grouped and not years and len(spelling) > len(digits):
             yield Value(*match.span(), "phone", digits)
 

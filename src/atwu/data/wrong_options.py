@@ -65,6 +65,7 @@ def wrong_options(row: Example, fact: MarkedFact, own: AskedText, others: Iterab
         same = [other for other in others if _is_same_type(own, other)]
         same.sort(key=lambda other: -_similarity(own, other))
         options = _plausible((other.text for other in same), row, fact)
+    # A choice shows three wrong options, so fewer are filled up.
     if len(options) < 3:
         options += _plausible(near_values(key, random.Random(f"{row.question}\n{row.answer}")), row, fact)
     options = options[:MOST_OPTIONS]
@@ -77,7 +78,10 @@ def _plausible(texts: Iterable[str], row: Example, fact: MarkedFact) -> list[str
     """Return texts that differ from the key text and its other names, and are not in the row."""
     names = {text.casefold() for text in (fact.asked_text, *row.aliases)}
     stated = f"{row.question}\n{row.answer}"
-    bare = (text.strip().rstrip(".") if not fact.asked_text.endswith(".") else text.strip() for text in texts)
+    bare = [text.strip() for text in texts]
+    # A full stop at some options only would tell them from the key text.
+    if not fact.asked_text.endswith("."):
+        bare = [text.rstrip(".") for text in bare]
     return [
         text
         for text in dict.fromkeys(bare)
@@ -115,7 +119,9 @@ def _shape(text: str) -> tuple[object, ...]:
         # A code: a room is none beside a number of a book.
         return ("code", re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "A", text)))
     words = WORD.findall(text)
-    script = "unicased" if is_caseless(text) else "cased"
+    script = "cased"
+    if is_caseless(text):
+        script = "unicased"
     capitals = bool(words) and all(word[0].isupper() for word in words if len(word) > 3 or len(words) == 1)
     return script, capitals, any(char.isdigit() for char in text), min(max(count_words(text) - 1, 0) // 2, 2)
 
@@ -157,10 +163,9 @@ def _ascends(text: str) -> bool:
 def _right_ordinal(match: re.Match[str]) -> str:
     """Return an English ordinal with the ending of its number: "2nd" for "2th"."""
     digits = match[1]
-    teen = digits[-2:-1] == "1"
-    ending = "th"
-    if not teen:
-        ending = {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th")
+    ending = {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th")
+    if digits[-2:-1] == "1":  # 11th, 12th, 13th
+        ending = "th"
     return digits + ending
 
 
@@ -183,10 +188,15 @@ def _vary_date(text: str, generator: random.Random, smaller: float) -> str:
         number = int(match.group())
         if len(match.group()) == 4:
             years = generator.randint(1, 15)
-            return str(number - years if generator.random() < smaller else number + years)
+            if generator.random() < smaller:
+                years = -years
+            return str(number + years)
         if number > 31:  # a year of two digits
             return str(generator.randint(32, 99))
-        smallest, largest = (1, 12) if number <= 12 else (13, 28)
+        # Up to 12 it may be a month; day 28 exists in every month.
+        smallest, largest = 1, 12
+        if number > 12:
+            smallest, largest = 13, 28
         varied = str(generator.randint(smallest, largest))
         if in_two_digits or match.group()[0] == "0":
             return varied.zfill(len(match.group()))
@@ -198,13 +208,20 @@ def _vary_date(text: str, generator: random.Random, smaller: float) -> str:
 def _vary_time(text: str, generator: random.Random, smaller: float) -> str:
     def vary(match: re.Match[str]) -> str:
         hour = int(match[1])
-        first, last = (1, 12) if hour <= 12 else (13, 23)
+        first, last = 1, 12
+        if hour > 12:
+            first, last = 13, 23
         minutes = match[2] or ""
         if minutes:
-            step = 5 if int(minutes[1:]) % 5 == 0 else 1
+            step = 1
+            # "2:07" among round times would be the right one.
+            if int(minutes[1:]) % 5 == 0:
+                step = 5
             minutes = f"{minutes[0]}{generator.randrange(0, 60, step):02}"
         other = str(generator.randint(first, last))
-        return other.zfill(2 if match[1][0] == "0" else 1) + minutes
+        if match[1][0] == "0":
+            other = other.zfill(2)
+        return other + minutes
 
     return re.sub(r"(\d{1,2})([:.h]\d\d)?", vary, text, count=1)
 
@@ -222,8 +239,11 @@ def _vary_number(text: str, generator: random.Random, smaller: float) -> str:
             lowest = 1
         below = range(max(lowest, number - distance), number)
         above = range(number + 1, min(highest, number + distance) + 1)
-        side = below if below and (generator.random() < smaller or not above) else above
+        side = above
+        if below and (generator.random() < smaller or not above):
+            side = below
         other = generator.choice(side)
+        # A rounder number than the right one would stand out.
         if other % 10 == 0 and number % 10 != 0:
             other += 1
         varied = iter(str(other).zfill(len(significant)) + digits[len(significant) :])
@@ -235,10 +255,15 @@ def _vary_number(text: str, generator: random.Random, smaller: float) -> str:
 def _random_digits(text: str, generator: random.Random, smaller: float) -> str:
     """Draw the digits again, but not those of a country code at the beginning."""
     start = re.match(r"\+\d{1,3}(?=\D)|[A-Z]{2}(?=\d\d)", text)
-    kept = start.end() if start else 0
+    kept = 0
+    if start is not None:
+        kept = start.end()
 
     def vary(match: re.Match[str]) -> str:
-        first = "0" if match.group()[0] == "0" else str(generator.randint(1, 9))
+        # A zero at the beginning stays, as of an area code.
+        first = "0"
+        if match.group()[0] != "0":
+            first = str(generator.randint(1, 9))
         return first + "".join(str(generator.randint(0, 9)) for _ in match.group()[1:])
 
     return text[:kept] + re.sub(r"\d+", vary, text[kept:])

@@ -67,13 +67,15 @@ def patched_drops(
     with eval_mode(model), shown as bar:
         for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
             sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
+            # One pass without patches serves all layers and sources.
             with _recorded(layers) as outputs:
                 plain = _row_means(logps(arranged), sizes)
             for layer, place in itertools.product(range(len(layers)), range(len(sources))):
                 patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
-                with contextlib.ExitStack() as stack:  # up to this layer, nothing is computed again
-                    for each, output in zip(layers, [*outputs[:layer], patched], strict=False):
-                        stack.enter_context(replaced_forward(each, lambda *args, output=output, **options: output))
+                # Layers up to this one give what was recorded, so that nothing of them is computed again.
+                with contextlib.ExitStack() as stack:
+                    for module, output in zip(layers, [*outputs[:layer], patched], strict=False):
+                        stack.enter_context(replaced_forward(module, lambda *args, output=output, **options: output))
                     drops[place, batch, layer] = plain - _row_means(logps(arranged), sizes)
             bar.update(len(batch))
     return drops
@@ -106,7 +108,12 @@ def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
 
 
 def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
-    several = isinstance(output, tuple | list)
-    own = output[0] if several else output
-    changed = own.flatten(0, 1).index_copy(0, where, states.to(own)).view_as(own)
-    return (changed, *output[1:]) if several else changed
+    # Layers of some models return further values beside their states.
+    further: tuple[Any, ...] | None = None
+    if isinstance(output, tuple | list):
+        output, *rest = output
+        further = tuple(rest)
+    changed = output.flatten(0, 1).index_copy(0, where, states.to(output)).view_as(output)
+    if further is None:
+        return changed
+    return (changed, *further)

@@ -101,12 +101,9 @@ def compare_models(
     retain_only: EvalResult | None = None,
     tasks: Mapping[str, MetricValue] | None = None,
 ) -> ModelComparison:
-    return ModelComparison(
-        RowMetrics(rows),
-        original=None if original is None else RowMetrics(original.rows),
-        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
-        tasks={name: score.value for name, score in (tasks or {}).items() if score.value is not None},
-    )
+    scores = {name: score.value for name, score in (tasks or {}).items() if score.value is not None}
+    before, without = (None if result is None else RowMetrics(result.rows) for result in (original, retain_only))
+    return ModelComparison(RowMetrics(rows), original=before, retain_only=without, tasks=scores)
 
 
 def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
@@ -120,6 +117,7 @@ def paired_differences(
     first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
 ) -> dict[tuple[str, str], Estimate]:
     """Return first minus second for every metric that both have, by (set, metric); aggregates by (`overall`, metric)."""
+    # Rows are paired by their place, so they must be the same.
     for split in sorted(first.rows.keys() & second.rows.keys()):
         if first.rows[split].ids != second.rows[split].ids:
             raise ValueError(
@@ -148,6 +146,7 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
         A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
         that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
     """
+    # One model may stand for several seeds, such as one that is not trained.
     first, distinct = results[0], {result.fingerprint for result in results}
     for other in results[1:]:
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
@@ -193,11 +192,13 @@ def _mean(
 ) -> MetricValue:
     """Average the seeds that have a value; one cell and one estimate per seed."""
     there = [(cell, estimate) for cell, estimate in zip(cells, estimates, strict=True) if cell is not None]
+    # A metric that is undefined for every seed keeps its cell, with the counts.
     there = [pair for pair in there if pair[0].value is not None] or there
     values = [cell for cell, _ in there]
     numbers = [value.value for value in values if value.value is not None]
     known = [estimate for _, estimate in there if estimate is not None]
     interval = None
+    # A seed without row values would be in the mean and not in its interval.
     if len(known) == len(there):
         interval = mean_of(*known).bounded(within).interval()
     low, high = interval or (None, None)
@@ -234,6 +235,7 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
     each study makes them independent, and its clusters are its own.
     """
+    # Seeded by its place, so that equal studies give equal intervals.
     shuffled = [
         dataclasses.replace(
             study,

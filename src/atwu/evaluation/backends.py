@@ -45,8 +45,6 @@ _VLLM_BATCH = 512
 """Prompts per vLLM call; vLLM batches by itself, so this only sets how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as `max_lora_rank`."""
-_NO_LIMIT = 1_000_000
-"""Positions of a model that states no limit."""
 GPU_MEMORY_UTILIZATION = 0.92
 """Share of GPU memory; vLLM's own default."""
 
@@ -96,6 +94,9 @@ class TransformersGenerator:
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
+        noise_seeds = None
+        if decoding.temperature:
+            noise_seeds = [draw_seed(prompt, decoding) for prompt in prompts]
         generate(
             self.model,
             self.tokenizer,
@@ -104,7 +105,7 @@ class TransformersGenerator:
             batch_tokens=self.batch_tokens,
             progress=False,
             temperature=decoding.temperature,
-            noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
+            noise_seeds=noise_seeds,
             on_batch=lambda rows: on_done(
                 [(index, self._ids.generation(ids, spent, decoding)) for index, ids, spent in rows]
             ),
@@ -144,9 +145,11 @@ class VllmGenerator:
         config = load_config(path, **loading.load_kwargs)
         tokenizer = load_tokenizer(path, **loading.tokenizer_kwargs)
         self._ids = _PromptIds(tokenizer, config)
-        terminal = template_terminal(tokenizer)
-        self._ends = [] if terminal is None else [terminal]
+        self._ends: list[int] = []
         """Besides those that vLLM knows, of tokenizer and generation config."""
+        terminal = template_terminal(tokenizer)
+        if terminal is not None:
+            self._ends.append(terminal)
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -163,6 +166,7 @@ class VllmGenerator:
             rank = read_object(Path(path) / ADAPTER_CONFIG)["r"]
             if rank > _VLLM_RANKS[-1]:
                 raise ValueError(f"adapter {path} has rank {rank}; vLLM supports at most {_VLLM_RANKS[-1]}.")
+            # The smallest one that holds the adapter, since memory grows with it.
             accepted = next(allowed for allowed in _VLLM_RANKS if allowed >= rank)
             self._settings |= {"enable_lora": True, "max_lora_rank": accepted}
             lora = require("vllm.lora.request", extra="vllm")
@@ -198,6 +202,7 @@ class VllmGenerator:
                 inputs = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
                 outputs = engine.generate(inputs, settings, use_tqdm=False, lora_request=self._adapter)
                 generated = [output.outputs[0].token_ids for output in outputs]
+                # vLLM returns the end token, too.
                 texts = [list(itertools.takewhile(lambda token: token not in self._ends, ids)) for ids in generated]
                 on_done(
                     [
@@ -209,11 +214,13 @@ class VllmGenerator:
     @contextmanager
     def _awake(self, positions: int) -> Iterator[Any]:
         """Wake or start the engine with at least this many positions, and free the GPU for it."""
-        before = None if self.offloaded_model is None else next(self.offloaded_model.parameters()).device
-        if before is not None:
+        before = None
+        if self.offloaded_model is not None:
+            before = next(self.offloaded_model.parameters()).device
             self.offloaded_model.to("cpu")
             torch.cuda.empty_cache()
         try:
+            # The number of positions is fixed when an engine starts, so longer prompts need another one.
             if positions > self._positions:
                 self.close()
                 positions = min(max(positions, self._max_length), self._ids.limit)
@@ -256,18 +263,24 @@ class EndpointGenerator:
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None or not reply.text.strip() or reply.filtered:
-                cause = "the server's content filter cut the answer off" if reply.filtered else "the reply is empty"
-                error = reply.error or cause
-                on_done([(index, Generation("", reply.completion_tokens, error))])
+                cause = "the reply is empty"
+                if reply.filtered:
+                    cause = "the server's content filter cut the answer off"
+                on_done([(index, Generation("", reply.completion_tokens, reply.error or cause))])
                 return
+            # Some servers repeat the prefill, which is the prompt's.
             text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
             on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
 
         def request(prompt: Prompt) -> ChatRequest:
-            prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-            asked = ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature)
+            messages = prompt.messages
+            if prompt.prefill.strip():
+                messages = (*messages, Message("assistant", prompt.prefill))
+            asked = ChatRequest(messages, decoding.max_new_tokens, decoding.temperature)
+            if not decoding.temperature:
+                return asked
             # Servers take 31 bits.
-            return replace(asked, seed=draw_seed(prompt, decoding) >> 33) if decoding.temperature else asked
+            return replace(asked, seed=draw_seed(prompt, decoding) >> 33)
 
         self.chat.complete(list(map(request, prompts)), on_reply)
 
@@ -283,8 +296,8 @@ class _PromptIds:
 
     def __init__(self, tokenizer: Any, config: Any) -> None:
         self.tokenizer = tokenizer
-        self.limit = int(getattr(config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT)
-        self._encoder = Encoder(tokenizer, max_length=self.limit, own_limit=True)
+        self._encoder = Encoder.within_positions(tokenizer, config.get_text_config())
+        self.limit = self._encoder.max_length
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Encode prompts; each is at least one token shorter than the limit."""
@@ -316,20 +329,24 @@ class _PromptIds:
     def generation(self, ids: Sequence[int], spent: int, decoding: Decoding) -> Generation:
         """Decode generated ids; without a chat template, an answer ends before the next turn that the model invents."""
         whole = self.tokenizer.decode(ids, skip_special_tokens=True)
-        if (text := without_next_turn(whole, self.tokenizer)) != whole:
+        text = without_next_turn(whole, self.tokenizer)
+        if text != whole:
             spent = min(spent, len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1)
         return Generation(_cut(text, decoding), spent)
 
     def describe(self, ends: Sequence[int]) -> str:
         """Return a hash of tokenizer, template and end tokens, and the limit."""
+        # Two tokenizers of one name may split a text in different ways, so the rules are hashed and not the name.
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
+        # Padding and truncation are those of the last call.
+        kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}
         tokenization = short_hash([kept, self.tokenizer.chat_template or NEXT_TURN.pattern])
         return f"{short_hash([tokenization, list(ends)])}/{self.limit}"
 
 
 def _shape(config: Any) -> str:
     """Hash a model's configuration without names and descriptions."""
+    # What does not change a text: names, versions, and the dtype, which is a part of the identity by itself.
     names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
     return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
 

@@ -56,6 +56,7 @@ class Column:
     def field(self, name: str) -> str | None:
         """Return the placeholder's value in `name`: "" for a column without placeholder, None if the name does not
         match."""
+        # A column such as `auroc_{score}` stands for one column per weighting.
         before, brace, rest = self.name.partition("{")
         if not brace and name == self.name:
             return ""

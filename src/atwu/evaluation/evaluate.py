@@ -138,10 +138,12 @@ def evaluate(
         if "scores" in names:
             notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
+    # The pool changes in-context examples and frequencies, so its rows are a part of what was measured.
     every = dict(sets)
     if pool_rows:
         every[POOL] = pool_rows
     settings = provenance(config, judge, every, names, model=model, tokenizer=tokenizer, generator=generator)
+    # Before anything is measured, since numbers of other rows cannot be compared.
     results = {"original": how.original, "retain-only": how.retain_only}
     references = {role: other for role, other in results.items() if other is not None}
     for role, other in references.items():
@@ -173,6 +175,7 @@ def evaluate(
         warnings=notes,
     )
     _measure(session, measured, how.before_judging, by_name=how.metrics is not None)
+    # A served model has no weights to hash.
     identity = fingerprint or short_hash(generator.identity)
     return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
 
@@ -198,6 +201,7 @@ def _load_sets(rows: Mapping[str, RowsInput | None], notes: list[str]) -> dict[s
         raise ValueError(
             f"the set {reserved[0]!r} has a reserved name; choose a name other than {', '.join(RESERVED_SET_NAMES)}."
         )
+    # In this order, which is that of tables.
     loaded = {split: _examples(rows.get(split), split, notes) for split in (FORGET, RETAIN, *further, HOLDOUT)}
     return {split: examples for split, examples in loaded.items() if examples}
 

@@ -91,6 +91,7 @@ class GenerationStore:
         self._cache: ReplyCache | None = None
 
     def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:
+        # All generators share the cache, and judges do, too.
         names = {short_hash([identity, key]): key for key in keys}
         shipped = {key: Generation(*_shipped()[name]) for name, key in names.items() if name in _shipped()}
         values = self._use(lambda cache: cache.get_many(names))
@@ -112,14 +113,17 @@ class GenerationStore:
 
 def generation_key(prompt: Prompt, decoding: Decoding) -> str:
     """Hash everything that determines a text of a given generator; greedy texts have neither seed nor draw."""
-    sampled = decoding.temperature > 0
+    # A greedy text is the same for every seed, so runs with different seeds share it.
+    sampled = None
+    if decoding.temperature > 0:
+        sampled = [float(decoding.temperature), decoding.seed, prompt.draw]
     return short_hash(
         {
             "messages": [[message.role, message.content] for message in prompt.messages],
             "prefill": prompt.prefill,
             "max_new_tokens": decoding.max_new_tokens,
             "stop": list(decoding.stop),
-            "sampled": [float(decoding.temperature), decoding.seed, prompt.draw] if sampled else None,
+            "sampled": sampled,
         }
     )
 
@@ -138,10 +142,12 @@ def generate_all(
         AtwuError: The generator skipped prompts; what it did generate is stored.
     """
     keys = [generation_key(prompt, decoding) for prompt in prompts]
-    distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))  # keeps the first of equal prompts
+    # Reversed, since a dict keeps the last of equal keys, and the first prompt is wanted.
+    distinct = dict(zip(reversed(keys), reversed(prompts), strict=True))
     identity, known = "", dict[str, Generation]()
     if store is not None:
-        identity = generator.identity  # hashes the weights, so only where it is needed
+        # Only here, since it hashes the weights.
+        identity = generator.identity
         known = store.read(identity, distinct)
     missing = [key for key in dict.fromkeys(keys) if key not in known]
     start, spent = time.perf_counter(), 0
@@ -161,6 +167,7 @@ def generate_all(
 
         if missing:
             generator.generate([distinct[key] for key in missing], decoding, keep)
+    # A generator may leave prompts out without an error.
     left = sum(key not in known for key in missing)
     if left:
         raise AtwuError(

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atwu.data.arrays import FloatArray, IntArray, as_floats
+from atwu.data.arrays import FloatArray, IntArray
+from atwu.evaluation.columns import GENERAL_TEXT
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import RowValues
@@ -67,6 +68,7 @@ class Estimate:
         least = -math.inf if bottom is None else min(bottom, self.value)
         most = math.inf if top is None else max(top, self.value)
         down, up = self._reach_of_unseen(least, most)
+        # Without bounds, nothing tells how far an unseen cluster may be.
         if not math.isfinite(down) or not math.isfinite(up):
             return None
         low, high = ends
@@ -82,15 +84,18 @@ class Estimate:
         If `k` of a set's K clusters differ from the other, equal ones, unseen ones may be as far from these as the largest of a
         uniform distribution of which `k` are known, (k + 1) / k times the largest seen; with `k` = 0, at the ends of the range.
         """
+        # All draws are equal: no cluster was seen to differ.
         if self.clusters > 1 and len(np.unique(_rounded(self.draws[np.isfinite(self.draws)]))) == 1:
             share = unseen_share(0, self.clusters)
             return _times(share, self.value - least), _times(share, most - self.value)
+        # Sets of clusters are independent, so their reaches add up as errors do.
         squares = np.zeros(2)
         for values in self.alike.values():
             known = values[np.isfinite(values)]
             if not known.size:
                 continue
-            usual, count = _most_common(known)
+            _, first, counts = np.unique(_rounded(known), return_index=True, return_counts=True)
+            usual, count = float(known[first[counts.argmax()]]), int(counts.max())
             differing = len(known) - count
             if not differing or count < max(2, len(known) / 2):
                 continue
@@ -102,6 +107,7 @@ class Estimate:
 
     def percentiles(self) -> tuple[float, float] | None:
         """Return the percentiles of the draws, as `interval` but not widened."""
+        # With a value in few draws only, their percentiles would be those of a selection.
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None
@@ -117,13 +123,6 @@ def _times(share: float, distance: float) -> float:
 def _rounded(values: FloatArray) -> FloatArray:
     """Return values of which those are equal that differ by rounding only: by 1e-9, or by that share of the largest."""
     return np.round(values / max(1.0, float(np.abs(values).max())), 9)
-
-
-def _most_common(values: FloatArray) -> tuple[float, int]:
-    """Return the most frequent value and how often it occurs."""
-    _, first, counts = np.unique(_rounded(values), return_index=True, return_counts=True)
-    place = int(counts.argmax())
-    return float(values[first[place]]), int(counts[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +175,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
         function: Elementwise function of one array (or number) per estimate.
         parts: Estimates with the same number of draws.
     """
+    # A part that has no clusters of a set is constant over them.
     sizes = {name: len(values) for part in parts for name, values in part.alike.items()}
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
@@ -195,6 +195,7 @@ def subtract(first: Estimate, second: Estimate, within: ValueRange) -> Estimate:
     """
     bottom, top = within
     difference = combine(np.subtract, first, second)
+    # A difference of values in [0, 1] lies in [-1, 1].
     if bottom is None or top is None:
         return difference
     return difference.bounded((bottom - top, top - bottom))
@@ -219,6 +220,7 @@ class Resampler:
             clusters: Cluster of every row, such as its subject, shape (rows,).
             seed: Seed of the draws; they depend only on it and on the number of clusters.
         """
+        # Sorted, so that the draws do not depend on the order of rows.
         names = sorted(set(clusters))
         self.clusters = len(names)
         place = {name: index for index, name in enumerate(names)}
@@ -226,15 +228,16 @@ class Resampler:
         self._member = member = np.array([place[name] for name in clusters], dtype=np.int64)
         generator = np.random.default_rng([seed, len(names)])
         times = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+        # Rows of one cluster are drawn together. With one cluster every draw is equal, which is no interval.
         self.weights: IntArray = times[:, member] * (len(names) > 1)
         """How often each row was drawn, shape (draws, rows); all zero with a single cluster, which gives no
         interval."""
 
     def mean(self, values: Sequence[float | None] | FloatArray) -> Estimate:
         """Return the mean over the rows that have a value (neither None nor NaN)."""
-        known = as_floats(values)
-        there = np.isfinite(known)
-        filled = np.where(there, known, 0.0)
+        numbers = np.asarray(values, dtype=np.float64)  # None becomes NaN
+        there = np.isfinite(numbers)
+        filled = np.where(there, numbers, 0.0)
         sums, counts = (np.bincount(self._member, part, self.clusters) for part in (filled, there))
         with np.errstate(all="ignore"):
             value = float(filled.sum() / there.sum()) if there.any() else float("nan")
@@ -246,13 +249,9 @@ class Resampler:
 @lru_cache(maxsize=32)
 def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
     """Return the bootstrap resampler of a set; its draws depend only on the set's name and the rows' subjects."""
-    # Seeded by the former name of a set, so that intervals recorded before the renaming are reproduced.
-    for new, old in (
-        ("holdout_rows", "unseen"),
-        ("other_prompts", "other prompt"),
-        ("general_text", "prose"),
-    ):  # old name
-        split = split.replace(new, old)
+    # Seeded by its former name, so that recorded intervals are reproduced.
+    if split == GENERAL_TEXT:
+        split = "prose"
     return Resampler(subjects, seed=zlib.crc32(split.encode()))
 
 
@@ -266,7 +265,7 @@ class RowMetrics:
 
     def values(self, split: str, metric: str) -> FloatArray:
         """Return one value per row, NaN where undefined."""
-        return as_floats(self.rows[split].metrics[metric])
+        return np.asarray(self.rows[split].metrics[metric], dtype=np.float64)
 
     def resampler_of(self, split: str) -> Resampler:
         return resampler(split, self.rows[split].subjects)
@@ -302,16 +301,6 @@ class ModelComparison:
     tasks: Mapping[str, float] = field(default_factory=dict)
     """Values of the evaluated model on lm-evaluation-harness tasks."""
 
-    @staticmethod
-    def joint(formula: Any, *parts: MeasuredColumn) -> tuple[Estimate, int]:
-        """Apply a formula to the means over the rows on which all columns have a value.
-
-        Returns:
-            The value, and the number of these rows.
-        """
-        means, rows = _joint_means(parts)
-        return combine(formula, *means), rows
-
 
 def difference(first: MeasuredColumn, second: MeasuredColumn, within: ValueRange) -> Estimate:
     """Return first minus second, both over the rows on which both have a value.
@@ -319,12 +308,13 @@ def difference(first: MeasuredColumn, second: MeasuredColumn, within: ValueRange
     Args:
         within: smallest and largest possible value of the column.
     """
-    (one, other), _ = _joint_means((first, second))
+    (one, other), _ = joint_means(first, second)
     return subtract(one, other, within)
 
 
-def _joint_means(parts: Sequence[MeasuredColumn]) -> tuple[list[Estimate], int]:
+def joint_means(*parts: MeasuredColumn) -> tuple[list[Estimate], int]:
     """Return the mean of every column over the rows on which all have a value, and the number of these rows."""
-    every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)  # NaN unless all have one
+    # A sum is NaN unless every column has a value.
+    every = np.sum([side.values(split, name) for side, split, name in parts], axis=0)
     means = [side.mean(split, name, where=every) for side, split, name in parts]
     return means, int(np.isfinite(every).sum())

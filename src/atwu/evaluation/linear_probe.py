@@ -89,6 +89,7 @@ def probe(
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
     annotated = labelled_rows(examples)
+    # A probe that had seen other rows of a subject could recognise its names.
     splits = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
@@ -146,7 +147,8 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
 
     None is a subject of its own.
     """
-    names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
+    # An index stands for a row without a subject, which no text can equal.
+    names = [index if subject is None else subject for index, subject in enumerate(subjects)]
     groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if len(groups) < 2:
         raise ValueError(
@@ -272,6 +274,7 @@ def read_states(
             ).hidden_states
             if not kept:
                 kept = {layer: [] for layer in layer_numbers(layers, len(hidden_states))}
+            # The state after a token predicts the next one, so most states are needed twice, and kept once.
             needed, places = torch.unique(torch.cat([*arranged.own, *arranged.predicting]), return_inverse=True)
             for layer, parts in kept.items():
                 parts.append(hidden_states[layer].flatten(0, 1)[needed].float().cpu())

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from atwu._options import Option
 from atwu.data.render import check_system
+from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column, apply_known
+from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.intervals import AggregateMetric, ModelComparison
+from atwu.judge.verdicts import Claim, Pair
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
-    from atwu.data.schema import Example
-    from atwu.evaluation.generations import Decoding, Prompt
-    from atwu.evaluation.intervals import AggregateMetric, ModelComparison
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
     from atwu.evaluation.teacher_forced import TokenRow
-    from atwu.judge.verdicts import Claim, Pair
 
-    Claims: TypeAlias = Sequence[Claim | None]
-    """The answers of one row; None where a server gave none."""
-    Verdicts: TypeAlias = Sequence[bool | None]
-    """Verdicts on them; None if unscored."""
-    JudgedColumn: TypeAlias = tuple[str, str, Callable[[Verdicts], float | None], Sequence[Claims]]
-    """Set, column, formula of the verdicts of a row, and the claims of every row."""
+Claims: TypeAlias = Sequence[Claim | None]
+"""The answers of one row; None where a server gave none."""
+Verdicts: TypeAlias = Sequence[bool | None]
+"""Verdicts on them; None if unscored."""
+JudgedColumn: TypeAlias = tuple[str, str, Callable[[Verdicts], float | None], Sequence[Claims]]
+"""Set, column, formula of the verdicts of a row, and the claims of every row."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,7 @@ class Metric:
         Raises:
             ValueError: No column of the metric has this name on this set.
         """
+        # A number without a column has no meaning, direction and range to be shown with.
         if not any(column.on(split) and column.field(name) is not None for column in self.columns):
             raise ValueError(f"metric {self.name} records {name!r} on {split!r}, but has no column of this name there.")
         rows = self.session.rows[split]
@@ -211,6 +212,7 @@ class JudgedMetric(Metric):
         raise NotImplementedError
 
     def claims(self) -> Iterator[Claim | None]:
+        # Generated anew for each call: claims are collected before, and verdicts read after they are judged.
         return (claim for *_, rows in self.judged_columns() for row in rows for claim in row)
 
     def record(self) -> None:
@@ -229,15 +231,13 @@ class ProbeMetric(Metric):
     """Base class of metrics of a benchmark's own prompts, of which each kind has its columns."""
 
     def prompt(self, probe: Probe) -> Prompt:
-        from atwu.evaluation.generations import Prompt
-
         return Prompt(probe.messages, prefill=probe.opening)
 
     def answer_probes(self, kinds: Collection[str], decoding: Decoding, *, label: str) -> list[str | None]:
         """Return the answer to every probe; None for those of other kinds or where a server gave none."""
         prompts = [self.prompt(probe) if probe.kind in kinds else None for probe in self.session.benchmark_probes]
-        wanted = [prompt for prompt in prompts if prompt is not None]
-        said = self.session.generate(wanted, label=label, decoding=decoding)
+        asked = [prompt for prompt in prompts if prompt is not None]
+        said = self.session.generate(asked, label=label, decoding=decoding)
         return apply_known(said.get, prompts)
 
     def record_kind(self, kind: str, column: str, values: Sequence[float | None]) -> None:

@@ -68,6 +68,7 @@ def says(text: str, phrase: str) -> bool:
 
 def pattern_of(phrase: str) -> str:
     """Return a regular expression for a phrase as whole words; scripts without spaces have no word boundaries."""
+    # White space may differ between a phrase and its mention.
     body = r"\s+".join(re.escape(word) for word in phrase.split())
     first, last = phrase.strip()[:1], phrase.strip()[-1:]
     if first.isascii() and first.isalnum():
@@ -115,6 +116,7 @@ class InContextExamples:
 
     def rows(self, row: Example, rng: random.Random) -> list[Example]:
         """Draw at most `count` rows with distinct questions."""
+        # An example with its question, its answer, its subject or a key token would give the fact away.
         questions = {fold(text) for text in (row.question, *row.paraphrases)}
         answer = fold(row.answer)
         names = list(labelled_parts(row))
@@ -124,6 +126,7 @@ class InContextExamples:
         for other in _draw_all(self._retain, rng):
             if len(drawn) == self._count:
                 break
+            # An example is one turn: no conversation, and no text.
             if sum(turn.role != "system" for turn in other.messages) != 1:
                 continue
             if row.subject is not None and other.subject == row.subject:
@@ -143,6 +146,7 @@ class InContextExamples:
 def _draw_all(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
     """Yield all rows in random order; drawing few of many rows is cheap."""
     moved: dict[int, int] = {}
+    # Fisher and Yates, with the moved rows alone in memory.
     for place in range(len(rows)):
         pick = rng.randrange(place, len(rows))
         yield rows[moved.get(pick, pick)]

@@ -77,6 +77,7 @@ def _add(metric: type[Metric]) -> None:
         raise ValueError("a metric cannot be called 'all', which stands for every metric; choose another name.")
     if not getattr(metric, "about", ""):
         raise ValueError(f"metric {metric.name!r} has no description; set its attribute `about`.")
+    # All are checked before the metric is added, so that an error adds nothing.
     every = (*_METRICS.values(), metric)
     settings = [setting.name for known in every for setting in known.settings]
     settings += [setting.name for setting in SHARED_SETTINGS]
@@ -85,6 +86,7 @@ def _add(metric: type[Metric]) -> None:
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise ValueError(f"{kind} {twice[0]!r} already exists; metric {metric.name!r} needs another name.")
+    # A default that its own checks refuse would fail at every evaluation.
     for setting in metric.settings:
         setting.value(setting.default, strict=True)
     _METRICS.add(metric.name, metric)
@@ -115,6 +117,8 @@ class EvaluateConfig(SimpleNamespace):
 
     Defaults follow the ATWU paper where it states them.
     """
+
+    # No dataclass: other packages add settings with their metrics.
 
     def __init__(self, **chosen: Any) -> None:
         known = {setting.name: setting for setting in all_settings()}
@@ -150,6 +154,7 @@ def selected_metrics(
         reference_models: Whether the weights of the original and the retain-only model are available.
     """
     metrics = all_metrics()
+    # Every set that is not a special one is a forget or a retain set.
     have = set(sets)
     if have - set(SPECIAL_SETS):
         have.add(FORGET_OR_RETAIN)
@@ -179,6 +184,7 @@ def selected_metrics(
             what = lacking(find_metric(name))
             if what is not None:
                 raise ValueError(f"metric {name!r} needs {what}.")
+    # In table order, whatever the order of the names.
     return [
         name for name, metric in metrics.items() if name in wanted and (metric.runs_on_references or not references)
     ]
@@ -219,8 +225,9 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
             field = column.field(name)
             if not possible or field is None:
                 continue
+            # An exact name comes before one with a placeholder.
             if not field:
-                return metric, column, field  # an exact name comes before one with a placeholder
+                return metric, column, field
             with_placeholder = with_placeholder or (metric, column, field)
     return with_placeholder
 
@@ -236,6 +243,7 @@ def value_range(name: str, split: str) -> ValueRange:
 def short_name(name: str, split: str | None = None) -> str:
     """Return the short name of a number, for table heads."""
     definition = find_column(name, split)
+    # A name of capitals, such as J_P, is a name as it is; one of words is read as words.
     if definition is None and name.islower():
         return name.replace("_", " ")
     if definition is None:

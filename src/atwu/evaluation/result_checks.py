@@ -36,7 +36,10 @@ def provenance(
     backend, dtype, template = "transformers", None, None
     if generator is not None:
         name, slash, _ = generator.identity.partition("/")
-        backend = name if slash else "other"
+        # The identity of another package's generator is any text.
+        backend = "other"
+        if slash:
+            backend = name
     if model is not None:
         dtype = str(model.dtype).removeprefix("torch.")
     if tokenizer is not None:
@@ -55,6 +58,7 @@ def provenance(
             if any(row.messages for row in rows)
         },
     }
+    # As a result file gives them back: lists in place of tuples.
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
     return plain
 
@@ -62,6 +66,7 @@ def provenance(
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
     """Check that another model was measured on the same rows with the same settings, for the metrics that both have."""
     theirs = other.settings
+    # Settings of a metric that only one of the two has change nothing that is compared.
     matter = list(COMMON_SETTINGS)
     for name, metric in all_metrics().items():
         if name in settings["metrics"] and name in theirs.get("metrics", ()):
@@ -113,6 +118,7 @@ def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[tuple[
 def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalResult | None = None) -> Iterator[str]:
     """Yield every warning about a result, one sentence each."""
     measured = result.settings.get("metrics", ())
+    # A reference without the metric leaves values out, which would look as if the model had none.
     for role, other in (("original", original), ("retain-only", retain_only)):
         for name, metric in all_metrics().items():
             needed, missing = metric.needs_reference or ("", "")

@@ -70,6 +70,7 @@ class Session:
         self.rows: dict[str, RowValues] = {}
         """Set -> what the metrics recorded."""
         for split, rows in self.sets.items():
+            # Rows without a subject are clusters of their own in the bootstrap.
             ids = tuple(map(row_id, rows))
             self.rows[split] = RowValues(ids, tuple(row.subject or name for row, name in zip(rows, ids, strict=True)))
         self._encoded: dict[str, Sequence[EncodedRow]] = {}
@@ -114,7 +115,8 @@ class Session:
         return self._encoded[split]
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
-        if self.pool == self.sets.get(RETAIN):  # most often the pool is the retain set, which is encoded already
+        # Most often the pool is the retain set, which is encoded already.
+        if self.pool == self.sets.get(RETAIN):
             return self.encoded(RETAIN)
         return self.encode(self.pool, what="pool")
 
@@ -122,6 +124,7 @@ class Session:
         """Return the teacher-forced outputs for every token of a set; the pass runs once."""
         if split not in self._tokens:
             rows = self.read(self.encoded(split), label=f"read {split}", moments=self.moments)
+            # One NaN would make every mean NaN, long after the cause.
             if any(np.isnan(row.logps).any() for row in rows):
                 raise ValueError(
                     f"the model gives NaN on {split} rows; check its weights and the dtype it is loaded with."
@@ -160,6 +163,7 @@ class Session:
             store=self.store,
             progress=label if self.progress else None,
         )
+        # A model that still thinks has not answered, which is not the same as not knowing.
         cut = sum(without_thoughts(generation.text) is None for generation in generations)
         if cut:
             self.warnings.append(
@@ -187,6 +191,7 @@ class Session:
             AtwuError: a server answered no prompt.
         """
         self._answers = self.generate(prompts, label="generate")
+        # Some prompts without an answer are a warning; none with one is an error of the server.
         if self._answers and all(answer is None for answer in self._answers.values()):
             raise AtwuError(self.warnings[-1])
 

@@ -80,7 +80,8 @@ def read_tokens(
     with eval_mode(model), shown as bar:
         for batch, tensors in token_batches(model, rows, batch_tokens):
             temperature, scores = None, None
-            if entropy or moments:  # the mean of the log-probability, of which moments are, is minus the entropy
+            # The moments are of the log-probability, whose mean is minus the entropy.
+            if entropy or moments:
                 temperature = 1.0
             (out,) = forward_tokens(
                 model, [tensors], predictions=True, entropy_temperature=temperature, variance=moments
@@ -92,7 +93,8 @@ def read_tokens(
             for place, index in enumerate(batch):
                 kept = mask[place]
                 row = rows[index]
-                where = np.flatnonzero(kept) + 1  # the position before a token predicts it
+                # The position before a token predicts it.
+                where = np.flatnonzero(kept) + 1
                 labels = None
                 if row.token_labels is not None:
                     labels = np.asarray(row.token_labels, dtype=np.int64)[where]
@@ -161,6 +163,7 @@ class OriginalReader:
         encoder = Encoder(self.tokenizer, max_length=MAX_TOKENS, system=self.system)
         encoded = encoder.encode_rows(told.values(), what="answers").rows
         for place, tokens in zip(told, read_tokens(self.model, encoded, entropy=False), strict=True):
+            # The least likely tokens come first, and are left out.
             content = np.sort(tokens.logps[tokens.content])
             if len(content) >= MIN_TOKENS:
                 logps[place] = float(np.mean(content[math.ceil(UNLIKELY_SHARE * len(content)) :]))

@@ -64,6 +64,7 @@ class UnlearnTrainer(MethodTrainer):
         sets: dict[str, Sequence[Example]] = {}
         if eval_dataset is not None:
             sets = _sets(eval_dataset)
+            # A metric whose sets are missing fails now, and not at the first evaluation.
             selected_metrics(eval_metrics, sets=sets, weights=True)
         self.eval_metrics, self.eval_config, self._retain = eval_metrics, eval_config, retain_dataset
         self.eval_result: EvalResult | None = None
@@ -76,6 +77,7 @@ class UnlearnTrainer(MethodTrainer):
             eval_dataset=sets,
             **options,
         )
+        # Before training, since the first evaluation may be hours away.
         if self.sharded and self.args.eval_strategy != "no":
             raise ValueError(_SHARDED_ERROR)
         if self.args.eval_strategy != "no" and not sets:
@@ -122,12 +124,15 @@ class UnlearnTrainer(MethodTrainer):
             tokenizer=self.processing_class,
         )
         self.eval_result = result
-        numbers = {
-            _logged_name(metric_key_prefix, split, metric): cast(float, value.value)
-            for split, metric, value in measured_numbers(result)
-        }
+        numbers: dict[str, float] = {}
+        for split, metric, value in measured_numbers(result):
+            name = f"{metric_key_prefix}_{split}_{metric}"
+            if split in (ONE_SET, OVERALL):
+                name = f"{metric_key_prefix}_{metric}"
+            numbers[name] = cast(float, value.value)
         numbers |= speed_metrics(metric_key_prefix, begun, num_samples=sum(map(len, sets.values())))
         self.log(numbers)
+        # As `Trainer.evaluate` ends: callbacks such as early stopping and the best model read the numbers here.
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
 
@@ -137,12 +142,6 @@ class UnlearnTrainer(MethodTrainer):
         if self._retain is not None:
             sets.setdefault(RETAIN, self._retain)
         return _sets(sets)
-
-
-def _logged_name(prefix: str, split: str, metric: str) -> str:
-    if split in (ONE_SET, OVERALL):
-        return f"{prefix}_{metric}"
-    return f"{prefix}_{split}_{metric}"
 
 
 def _sets(source: Any) -> dict[str, Sequence[Example]]:

@@ -65,7 +65,9 @@ class WeightTrace(TrainerCallback):
             for name, rows in self._encoded.items()
             if auxiliary is not None
         }
-        self._retain = encoder.encode_rows(retain, what="retain").rows if retain else None
+        self._retain: Sequence[EncodedRow] | None = None
+        if retain:
+            self._retain = encoder.encode_rows(retain, what="retain").rows
         self._retain_text = retain
         self._shown = shown
         self._records: list[dict[str, Any]] = []
@@ -79,6 +81,7 @@ class WeightTrace(TrainerCallback):
             return
         count = min(self._points, max(1, state.max_steps))
         self._when = {round(step) for step in np.linspace(0, state.max_steps, count + 1)}
+        # A run that resumes from a checkpoint repeats the steps behind it.
         if self._path.is_file():
             stored = read_object(self._path)["looks"]
             self._records = [record for record in stored if record["step"] <= state.global_step]
@@ -103,6 +106,7 @@ class WeightTrace(TrainerCallback):
             write_json(self._path, {"looks": self._records})
 
     def _record(self, step: int) -> None:
+        # A resumed run begins at a step that it may have recorded.
         if any(record["step"] == step for record in self._records):
             return
         begun = time.perf_counter()
@@ -124,11 +128,14 @@ class WeightTrace(TrainerCallback):
                 word_scores(example.answer, row.offsets, values)
                 for example, row, values in zip(examples[: self._shown], tokens, scores, strict=False)
             ]
+            # Three digits, since the scores are only displayed.
             record["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]
             values = [value for value in score_auroc(scores, tokens) if value is not None]
-            record["auroc"][name] = round(float(np.mean(values)), 4) if values else None
+            record["auroc"][name] = None
+            if values:
+                record["auroc"][name] = round(float(np.mean(values)), 4)
         record["seconds"] = round(time.perf_counter() - begun, 3)
         self._records.append(record)
 

@@ -80,17 +80,14 @@ def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
     names = []
     for role in ("forget", "retain"):
         name = settings.get(f"auxiliary_{role}")
-        if not isinstance(name, str) or not _may_exist(name):
+        if not isinstance(name, str):
+            return None
+        # OWNER/NAME is a name on the Hub, but a path that is gone if OWNER is a folder.
+        on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()
+        if not on_hub and not Path(name).is_dir():
             return None
         names.append(name)
     return AuxiliaryModels(*names)
-
-
-def _may_exist(name: str) -> bool:
-    """Return whether a name is a folder or a Hub name; OWNER/NAME is a path that is gone if OWNER is a folder."""
-    if Path(name).is_dir():
-        return True
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +222,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
     check_scores(names, context.inputs)
     every = scored_weightings(context.noun_finder)
     scores: dict[str, list[FloatArray]] = {name: [] for name in names}
+    # Weightings that read the model go over the rows together, in one pass for all.
     model_based = {}
     for name in names:
         weighting = every[name]

@@ -62,6 +62,7 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
     for offset, value in zip(offsets, values.tolist(), strict=True):
         if offset is None:
             continue
+        # A token often begins with the space before its word, which would count for the word before.
         text = answer[offset[0] : offset[1]]
         start = offset[0] + len(text) - len(text.lstrip())
         end = offset[0] + len(text.rstrip())

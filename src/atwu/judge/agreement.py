@@ -88,6 +88,7 @@ def agreement(
 
     A case is unscored if either side is None. With `kinds`, also compare each kind of case.
     """
+    # An unscored verdict is no disagreement.
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)
@@ -119,6 +120,7 @@ def _kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
     first, second = (sum(pair[side] for pair in pairs) for side in (0, 1))
     expected = (first * second + (n - first) * (n - second)) / (n * n)
     observed = sum(a == b for a, b in pairs) / n
+    # Both sides always say the same, so chance alone agrees always.
     if expected == 1:
         return None
     return (observed - expected) / (1 - expected)

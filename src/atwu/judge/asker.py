@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -168,6 +168,7 @@ class Asker:
         received: list[_T | Unscored] = []
         stopped = False
 
+        # Only what was sent is checked: stored replies cost nothing more.
         def check_first(reply: _StoredReply) -> None:
             answer = _read(reply, parse)
             received.append(answer)
@@ -180,6 +181,7 @@ class Asker:
 
         def send(missing: Sequence[ChatRequest]) -> Mapping[ChatRequest, _StoredReply]:
             nonlocal stopped
+            # Replies that are paid for are stored even if the budget ends here; the error comes behind them.
             allowed = self.budget.take(len(missing))
             stopped = stopped or allowed < len(missing)
             return self._send(missing[:allowed], check_first, description)
@@ -188,6 +190,7 @@ class Asker:
         unscored = [answer.reason for answer in answers if isinstance(answer, Unscored)]
         if stopped:
             raise BudgetReachedError(limit=self.budget.max_calls or 0, unjudged=len(unscored))
+        # A server that never answered is broken; one that answered before has a bad set of requests.
         if len(unscored) < len(answers):
             self._answered.set()
         elif unscored and not self._answered.is_set():
@@ -227,9 +230,15 @@ class Asker:
         answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(requests, Unscored("not asked"))
         pending = list(answers)
         for attempt in range(self.attempts):
+            # With the next seed, since a model would repeat an unreadable reply.
             as_sent = {request: self.prepare(request, attempt) for request in pending}
-            replies = self._look_up(as_sent.values())
-            missing = list(dict.fromkeys(sent for sent in as_sent.values() if sent not in replies))
+            keys = {sent: self._key(sent) for sent in as_sent.values()}
+            stored = self.cache.get_many(keys.values())
+            self.usage.by_key.update(stored)
+            replies: dict[ChatRequest, _StoredReply] = {
+                sent: stored[key] for sent, key in keys.items() if key in stored
+            }
+            missing = [sent for sent in keys if sent not in replies]
             replies |= send(missing)
             pending = []
             for request, sent in as_sent.items():
@@ -237,16 +246,10 @@ class Asker:
                 if reply is None:
                     continue
                 answers[request] = _read(reply, parse)
+                # A failed call was retried by the model already, and a cut reply would be cut again.
                 if _failure(reply) is None and isinstance(answers[request], Unscored):
                     pending.append(request)
         return [answers[request] for request in requests]
-
-    def _look_up(self, requests: Iterable[ChatRequest]) -> dict[ChatRequest, _StoredReply]:
-        """Return the replies that the cache has."""
-        keys = {request: self._key(request) for request in requests}
-        values = self.cache.get_many(keys.values())
-        self.usage.by_key.update(values)
-        return {request: values[key] for request, key in keys.items() if key in values}
 
     def _send(
         self, requests: Sequence[ChatRequest], check: Callable[[_StoredReply], None], description: str
@@ -267,6 +270,7 @@ class Asker:
 
         with progress_bar(total=len(requests), desc=description, unit="call", shown=self.progress) as bar:
             self.model.complete(requests, on_reply)
+        # A model may leave requests out, and each must have an answer.
         for request in requests:
             replies.setdefault(request, {"error": "the model returned no reply"})
         return replies
@@ -277,6 +281,7 @@ class Asker:
         completion = text_tokens(text)
         if reply.cut:
             completion = request.max_tokens
+        # Only what a later reading needs: a conversation may quote what was to be forgotten.
         value: dict[str, Any] = {
             "text": text,
             "prompt_tokens": reply.prompt_tokens or prompt_tokens(request),

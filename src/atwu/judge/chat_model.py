@@ -78,6 +78,7 @@ _SHIPPED: dict[str, Any] = read_yaml(Path(__file__).with_name("rubrics.yaml"))
 
 def _rubric(name: str) -> Rubric:
     fields = _SHIPPED[name]
+    # Servers that hold a model to a schema want every key required and no others.
     properties = fields["schema"]
     schema = {
         "type": "object",

@@ -61,8 +61,11 @@ class Endpoint:
     def identity(self) -> str:
         """The address, equal for all names of this machine."""
         parts = urlsplit(self.url)
-        port = f":{parts.port}" if parts.port else ""
-        host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
+        host = parts.netloc
+        if parts.hostname in _LOOPBACK:
+            host = "127.0.0.1"
+            if parts.port:
+                host += f":{parts.port}"
         return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
     def scrub(self, text: str) -> str:
@@ -160,6 +163,7 @@ class OpenAIChat:
             ChatServerError: No request can succeed (invalid key, unknown model, no server, no quota), or many failed in
                 a row.
         """
+        # A notebook runs an event loop, inside which no other can run.
         loop = None
         with suppress(RuntimeError):
             loop = asyncio.get_running_loop()
@@ -175,6 +179,7 @@ class OpenAIChat:
         batch = _Batch(iter(enumerate(requests)), on_reply)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+        # The first Ctrl-C ends the sending; replies in flight are paid for and are still awaited.
         with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, batch)) for _ in range(self.concurrency)]
@@ -213,6 +218,7 @@ class OpenAIChat:
                 batch.on_reply(index, reply)
                 self._check_hopeless(reply)
             except BaseException as error:
+                # Kept for the caller; a task that raised would leave the others to run on.
                 batch.error = batch.error or error
                 batch.stopped = True
             finally:
@@ -235,24 +241,23 @@ class OpenAIChat:
         left_out = self._left_out
         while True:
             body = self._body(request, left_out)
-            outcome = await self._attempt(client, body)
+            # The error as a value: one that is raised would stay with later errors, and with it the key.
+            outcome: Any
+            try:
+                outcome = await client.chat.completions.create(**body)
+            except (self._openai.OpenAIError, ValueError, TypeError) as error:
+                outcome = error
             refused = self._refused_parameter(outcome, body)
             if refused is None:
                 break
             left_out |= {refused}
         if isinstance(outcome, Exception):
             return self._failure(outcome)
+        # Without a schema, or with another name of the token limit, replies do not vary more.
         for name in sorted(left_out - self._left_out - {"max_tokens", "response_format"}):
             logger.warning("%s does not support %s, which is no longer sent; replies may vary.", self._model, name)
         self._left_out |= left_out
         return self._read(outcome)
-
-    async def _attempt(self, client: Any, body: Mapping[str, Any]) -> Any:
-        """Return the completion or the error of one call: as a value, since a raised one would stay with later errors."""
-        try:
-            return await client.chat.completions.create(**body)
-        except (self._openai.OpenAIError, ValueError, TypeError) as error:
-            return error
 
     def _body(self, request: ChatRequest, left_out: Set[str]) -> dict[str, Any]:
         turns = request.messages
@@ -348,6 +353,7 @@ class OpenAIChat:
             return Reply(None, "the reply has no message", prompt, reply)
         if isinstance(text, list):  # of Mistral's models that think
             text = "".join(str(part.get("text", "")) for part in text if part.get("type") == "text")
+        # A refusal comes in a field of its own, and is an answer like any other.
         text = text or refusal or text
         if finish == "length" and not text:
             return Reply(None, CUT_OFF, prompt, reply, cut=True)
@@ -363,4 +369,6 @@ class OpenAIChat:
 
 
 def _positive(count: Any) -> int:
-    return max(count, 0) if type(count) is int else 0
+    if type(count) is not int:
+        return 0
+    return max(count, 0)

@@ -14,9 +14,6 @@ from atwu.modeling.device import pick_device
 from atwu.modeling.generate import generate
 from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, model_fingerprint
 
-_NO_LIMIT = 1 << 20
-"""Tokens per row for a model that states no limit."""
-
 
 class LocalChat:
     """Chat model in this process; implements `ChatModel`. Only temperature 0, so the seed has no effect."""
@@ -35,9 +32,9 @@ class LocalChat:
         self._model = load_model(path).to(target)
         config = self._model.config.get_text_config()
         check_vocabulary(self._tokenizer, config, name=path)
-        self._limit = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
-        self._encoder = Encoder(self._tokenizer, max_length=self._limit, own_limit=True)
+        self._encoder = Encoder.within_positions(self._tokenizer, config)
         self._batch_tokens = batch_tokens
+        # Two tokenizers with other rules or templates give other replies.
         core = f"{self._tokenizer.backend_tokenizer.to_str()}{self._tokenizer.chat_template}"
         self._identity = {
             "kind": "local",
@@ -61,10 +58,12 @@ class LocalChat:
         prompts: dict[int, tuple[int, ...]] = {}
         for index, request in enumerate(requests):
             try:
+                # The ids of a prompt do not depend on its answer.
                 prompts[index] = self._encoder.encode_prompt(Example(messages=request.messages, answer="x"))
             except ValueError as error:
                 on_reply(index, Reply(error=str(error)))
-        caps = {index: min(requests[index].max_tokens, self._limit - len(ids)) for index, ids in prompts.items()}
+        limit = self._encoder.max_length
+        caps = {index: min(requests[index].max_tokens, limit - len(ids)) for index, ids in prompts.items()}
         order = list(prompts)
 
         def on_batch(rows: Sequence[tuple[int, tuple[int, ...], int]]) -> None:

@@ -85,6 +85,7 @@ def _judge(claim: Claim) -> Verdict:
     value = given_to_another(claim.question, words_of(claim.reference), answer)
     if value is not None:
         return Verdict(False, f"attributes {value!r} to somebody else")
+    # A fact that is stated may still be denied, doubted or corrected. Words of question and reference are no other value.
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
     for _, start, end in matches.values():
@@ -107,16 +108,19 @@ def _rating(instruction: str, answer: str) -> float:
         return 1.0
     texts = [word.text for word in words]
     grams = list(zip(texts, texts[1:], texts[2:], strict=False))
-    variety = len(set(grams)) / len(grams) if grams else 1.0
+    variety = overlap = 1.0
+    if grams:
+        variety = len(set(grams)) / len(grams)
     readable = sum(char.isalpha() or char.isspace() for char in answer) / len(answer)
-    commonest = Counter(texts).most_common(1)[0][1] / len(texts) if len(texts) > 8 else 0.0
+    commonest = 0.0
+    # In a short text any word is a large share.
+    if len(texts) > 8:
+        commonest = Counter(texts).most_common(1)[0][1] / len(texts)
     asked = {word.stem for word in words_of(instruction) if not word.function}
-    overlap = len(asked & {word.stem for word in words}) / len(asked) if asked else 1.0
+    if asked:
+        overlap = len(asked & {word.stem for word in words}) / len(asked)
     length = min(1.0, len(texts) / 12)
-    fluent = (
-        variety**2
-        * min(1.0, readable / 0.8)
-        * (1.0 - max(0.0, commonest - 0.2))
-        * (0.3 if repeats_words(words) else 1.0)
-    )
+    fluent = variety**2 * min(1.0, readable / 0.8) * (1.0 - max(0.0, commonest - 0.2))
+    if repeats_words(words):
+        fluent *= 0.3
     return round(1.0 + 9.0 * fluent * (0.5 + 0.25 * length + 0.25 * min(1.0, 2 * overlap)), 2)

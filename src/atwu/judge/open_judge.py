@@ -73,7 +73,9 @@ def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) 
     defaults = {option.name: option.default for option in fields(options)}
     unused = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
     if unused:
-        need = "it needs" if len(unused) == 1 else "they need"
+        need = "they need"
+        if len(unused) == 1:
+            need = "it needs"
         raise UsageError(f"--judge {options.judge} does not use {', '.join(unused)}; {need} --judge {instead}.")
 
 
@@ -84,7 +86,9 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
 
     kind, _, model = options.judge.partition(":")
     if kind not in ("openai", "local") or not model:
-        offline = "" if what == "model" else "offline, "
+        offline = "offline, "
+        if what == "model":
+            offline = ""
         raise ValueError(f"{options.judge!r} names no {what}; use {offline}openai:MODEL or local:FOLDER.")
     chat: ChatModel
     if kind == "openai":
@@ -102,8 +106,10 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
 
         _check_unused(options, _OF_SERVERS, instead="openai:MODEL")
         chat = LocalChat(model)
+    attempts = 3
     # A local model decodes greedily, so a retry gives the same reply.
-    attempts = 3 if kind == "openai" else 1
+    if kind == "local":
+        attempts = 1
     return Asker(
         chat,
         ReplyCache(default_path()),

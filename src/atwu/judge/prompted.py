@@ -78,6 +78,7 @@ def clean_answer(text: str) -> str:
 
 
 def without_header(text: str) -> str:
+    # Models trained on chats repeat the name of their role.
     text = text.strip()
     header = _HEADER.match(text)
     if header is None:
@@ -90,6 +91,7 @@ def read_verdict(text: str) -> Verdict:
 
     The object may be cut off by the length limit, or have single quotes or words around it; then there is no reason.
     """
+    # "YES or NO" names two, and then none is the verdict.
     named = {_WORDS[(alone or behind).upper()] for alone, behind in _VERDICT.findall(_answer(text))}
     if len(named) != 1:
         raise ValueError("the reply does not name one verdict")
@@ -119,6 +121,7 @@ def json_object(text: str) -> dict[str, Any]:
     """Parse the JSON object of a reply; thoughts before it, and words and code fences around it, are dropped."""
     answer = _answer(text)
     try:
+        # Not strict: models write line breaks inside texts.
         value = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
     except (json.JSONDecodeError, RecursionError):
         raise ValueError("no JSON object") from None
@@ -136,6 +139,7 @@ def _answer(text: str) -> str:
 
 
 def _rating(value: Any) -> float:
+    # True is an `int`, too.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 10:
         raise ValueError("a rating is not a number from 1 to 10")
     return float(value)

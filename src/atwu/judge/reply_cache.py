@@ -65,31 +65,36 @@ class ReplyCache:
             )
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
+        # Readers do not wait for writers, and a commit does not wait for the disk: after a power cut the last texts may be
+        # missing, but the file is whole.
         self._execute("PRAGMA journal_mode=WAL")
         self._execute("PRAGMA synchronous=NORMAL")
         self._execute(
             "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)"
         )
+        # An SQLite file of another program fails here, and not at the first reply.
         self._execute("SELECT key, value, created FROM replies LIMIT 1")
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the stored values of keys; damaged ones are removed with a warning."""
-        found: dict[str, dict[str, Any]] = {}
+        values: dict[str, dict[str, Any]] = {}
+        # The keys as one JSON list, since SQLite limits the number of parameters.
         query = "SELECT key, value FROM replies WHERE key IN (SELECT value FROM json_each(?))"
         for key, stored in self._execute(query, [json.dumps(list(keys))]):
             text = str(stored).partition(" ")[2]
             if stored == _hashed(key, text):
-                found[key] = json.loads(text)
+                values[key] = json.loads(text)
                 continue
             logger.warning("warning: %s: the text %s is damaged and will be requested again", self.path, key)
             self._execute("DELETE FROM replies WHERE key = ?", [key])
-        return found
+        return values
 
     def put_many(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Store values durably, and return what is stored.
 
         The first value of a key is kept, so that concurrent processes continue with the same text.
         """
+        # Each in a transaction of its own, so that a kill loses one text at most.
         for key, value in values.items():
             self._execute(
                 "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",

@@ -71,6 +71,7 @@ def write_paraphrases(
     rejected: Counter[str] = Counter()
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
     kept = [_valid_paraphrases(row, candidates, rejected) for row, candidates in zip(rows, written, strict=True)]
+    # Rules first: each candidate that they reject saves a call.
     if check_meaning:
         checks = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
         answers = iter(asker.ask(checks, _read_same, description="check meaning"))
@@ -129,7 +130,8 @@ def problem(row: Example, text: str) -> str | None:
     stems = {word.stem for word in asked}
     texts = [row.answer[start:end] for start, end in row.forget_spans or ()] or [row.answer]
     for answer in (word for text in texts for word in words_of(text) if not word.function and word.stem not in stems):
-        if not answer.text.isascii():  # scripts without spaces
+        # A script without spaces divides the words of two texts in different places.
+        if not answer.text.isascii():
             revealed = answer.text in "".join(word.text for word in words)
         else:
             long = len(answer.text) >= _LONG_STEM and not answer.number
@@ -162,6 +164,7 @@ def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counte
     for text in (candidate.strip() for candidate in candidates):
         bare = _word_texts(words_of(text))
         reason = problem(row, text)
+        # Two candidates that differ in capitals or punctuation only are one.
         if reason is None and bare in kept:
             reason = REPEATED
         if reason is None:
@@ -181,6 +184,7 @@ def _paraphrase_requests(rows: Sequence[Example], count: int) -> list[ChatReques
     for number, row in enumerate(rows, start=1):
         if not row.question.strip():
             raise ValueError(f"row {number} ({row.answer[:60]!r}) has no question to paraphrase; leave it out.")
+    # Some candidates will be rejected, so more are asked for.
     number = _requested(count)
     cap = max(PARAPHRASE.max_tokens, _TOKENS_PER_PARAPHRASE * number)
     return [
@@ -269,6 +273,7 @@ def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
     if not piece.strip():
         return ()
     (row,) = label_words([Example((), answer)], [piece])
+    # In a script without spaces, a part has letters of other words next to it.
     if row.forget_spans or piece.isascii():
         return row.forget_spans or ()
     start = answer.find(piece)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.matching import states
 from atwu.data.passages import cut_text
-from atwu.data.question_forms import FORMS, OPTION_DRAWS, REVERSED_FORMS, UNMEASURED, FormRow
+from atwu.data.question_forms import FORMS, OPTION_DRAWS, UNMEASURED, FormRow
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.questions import labelled_parts, says
@@ -86,10 +86,19 @@ def form_askings(
     by_heart = {index for index, row in enumerate(rows) if row.chance_run is not None}
     written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
     askings = [_form_asking(form) for form in written if form.can_be_asked and form.index not in by_heart]
-    askings += recitation_askings(rows, cuts=tuple(CUTS) if len(forms) > 1 else (AS_WRITTEN,))
+    cuts: tuple[str, ...] = (AS_WRITTEN,)
+    if len(forms) > 1:
+        cuts = tuple(CUTS)
+    askings += recitation_askings(rows, cuts=cuts)
     texts = {index for index, row in enumerate(rows) if not row.messages and index not in by_heart}
-    continued = {asking.fact: asking for index in texts if (asking := _continuation(index, rows[index])) is not None}
-    of_texts = [asking for asking in askings if asking.fact in texts and _tells_what(asking, continued)]
+    halves = (_continuation(index, rows[index]) for index in texts)
+    continued = {asking.fact: asking for asking in halves if asking is not None}
+    of_texts: list[Asking] = []
+    for asking in askings:
+        # The whole text is no better than its first half, and a beginning of one or two words asks for nothing.
+        long = asking.name != AS_WRITTEN and len(asking.prompt.prefill.split()) >= FEWEST_WORDS
+        if asking.fact in texts and (long or asking.fact not in continued):
+            of_texts.append(asking)
     return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
 
 
@@ -107,7 +116,7 @@ def recitation_askings(rows: Sequence[Example], *, cuts: Sequence[str] = tuple(C
             cut = cut_text(row.answer, CUTS[name])
             if cut is not None:
                 prompt = Prompt((), prefill=cut.opening)
-                askings.append(Asking(index, name, prompt, (), "", wording=cut.wording, chance_run=row.chance_run))
+                askings.append(Asking(index, name, prompt, (), "", wording=cut.rest, chance_run=row.chance_run))
     return askings
 
 
@@ -120,21 +129,13 @@ def _form_asking(form: FormRow) -> Asking:
     name = form.form
     if name == _OWN_FORM:
         name = AS_WRITTEN
-    aliases = form.row.aliases
-    if form.form in REVERSED_FORMS:
-        aliases = ()  # these name the key text, and the form asks for the subject
-    return Asking(form.index, name, form_prompt(form), form.parts, form.row.question, aliases, form.options)
-
-
-def _tells_what(asking: Asking, continued: Mapping[int, Asking]) -> bool:
-    """Return whether the beginning of a text is worth asking: the text as it is, if there is no better one, or a long one."""
-    if asking.fact not in continued:
-        return True
-    return asking.name != AS_WRITTEN and len(asking.prompt.prefill.split()) >= FEWEST_WORDS
+    row = form.row
+    return Asking(form.index, name, form_prompt(form), form.parts, row.question, row.aliases, form.options)
 
 
 def _continuation(index: int, row: Example) -> Asking | None:
     """Return the first half of a text to continue, with the parts of its fact that lie behind; None if there are none."""
+    # At a space, so that no word is cut.
     middle = row.answer.rfind(" ", 0, len(row.answer) // 2 + 1)
     if middle <= 0:
         return None
@@ -212,6 +213,7 @@ def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, .
 
 def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
     """Return indices of at most `count` random rows, spread evenly over subjects, in ascending order."""
+    # Each subject gives one row, then each a second one, so that none is left out.
     rng = random.Random(f"attack_rows/{seed}")
     subjects: dict[object, list[int]] = defaultdict(list)
     for index in rng.sample(range(len(rows)), len(rows)):
@@ -233,6 +235,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     if not 1 <= count < len(forget):
         raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
     shown = spread_rows(forget, count, seed)
+    # A row of its own subject may still be measured, unless one tells the key token of the other.
     held_out = [
         index
         for index, row in enumerate(forget)
@@ -258,10 +261,9 @@ def _overlap(one: Example, other: Example) -> bool:
 
 def askings_after_examples(rows: Sequence[Example], shown: Sequence[int], asked: Sequence[int]) -> list[Asking]:
     """Return questions of some facts after some others with their answers, as earlier turns of the conversation."""
+    # A row with a system turn or a conversation of its own would not fit before another one.
     examples = [rows[place] for place in shown if len(rows[place].messages) == 1][:EXAMPLES_SHOWN]
-    turns = tuple(
-        turn for row in examples for turn in (row.messages[-1], Message("assistant", row.answer)) if row.messages
-    )
+    turns = tuple(turn for row in examples for turn in (row.messages[-1], Message("assistant", row.answer)))
     if not turns:
         return []
     return [
@@ -275,6 +277,7 @@ def second_turns(askings: Sequence[Asking], answers: Sequence[str]) -> list[Aski
     """Return a doubt after each answer, as the next turn."""
     turns = []
     for asking, answer in zip(askings, answers, strict=True):
+        # There is nothing to doubt about an empty answer, and a text has no next turn.
         if not asking.prompt.messages or not answer.strip():
             continue
         messages = (*asking.prompt.messages, Message("assistant", answer), Message("user", ARE_YOU_SURE))
@@ -292,6 +295,7 @@ def chained_askings(rows: Sequence[Example], chained: Sequence[Example]) -> list
     places: dict[str, int] = {}
     for place, row in enumerate(rows):
         part = asked_part(row)
+        # The first row of an answer stands for all that share it.
         if part is not None:
             places.setdefault(row.answer[part[0] : part[1]].casefold(), place)
     askings = []

@@ -176,7 +176,9 @@ class FactTable:
         import pandas as pd
 
         names = [field.name for field in dataclasses.fields(FactAnswer) if field.name != "recitation"]
-        measured = [field.name for field in dataclasses.fields(Recitation)] if self.recitations else []
+        measured: list[str] = []
+        if self.recitations:
+            measured = [field.name for field in dataclasses.fields(Recitation)]
         values = [
             [getattr(record, name) for name in names] + [getattr(record.recitation, name, None) for name in measured]
             for record in self.records
@@ -254,7 +256,9 @@ def tabulate(
     """Return answers as a table. The draws of a question with options become one record."""
     groups: dict[tuple[object, ...], list[tuple[Asking, str]]] = {}
     for place, (asking, answer) in enumerate(zip(askings, answers, strict=True)):
-        key: tuple[object, ...] = (asking.fact, asking.name) if asking.options else (place,)
+        key: tuple[object, ...] = (place,)
+        if asking.options:
+            key = (asking.fact, asking.name)
         groups.setdefault(key, []).append((asking, answer))
     return FactTable(tuple(_record(group, set, state) for group in groups.values()))
 
@@ -262,6 +266,7 @@ def tabulate(
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
     first = group[0][0]
     answers = [answer for _, answer in group]
+    # Of a form with options, every draw: one right choice may be a guess.
     stated = all(states_fact(asking, answer) for asking, answer in group)
     recitation = None
     said = ""
@@ -293,6 +298,7 @@ def stating_part(asking: Asking, answer: str) -> str:
         for part in asking.parts
         for span in find_statements(answer, part, aliases=asking.aliases, question=asking.question)
     ]
+    # A choice or a wording is stated by no single part.
     if not spans:
         return ""
     start, end = min(spans)
@@ -319,6 +325,7 @@ def states_fact(asking: Asking, answer: str) -> bool:
     said = [part for part in asking.parts if states(answer, part, aliases=asking.aliases, question=asking.question)]
     if asking.name == THOUGHT:  # a model that thinks a fact and decides not to say it knows it
         return bool(said)
+    # "No, I cannot tell you." says "No", but is no answer.
     if all(is_refusal_wording(part) for part in said):
         return bool(said) and not is_refusal(answer, asking.question)
     return True
@@ -335,9 +342,14 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
     # After unlearning most answers are refusals, whose words are known; and the states of a model say much the same.
     told: dict[tuple[Example, str], list[int]] = {}
     for place, record in enumerate(table.records):
-        judged = record.unreadable or record.refused or record.asking == THOUGHT
-        if not judged and BETWEEN_DRAWS not in record.answer:
-            told.setdefault((_read_behind(record), record.answer), []).append(place)
+        if record.unreadable or record.refused or record.asking == THOUGHT or BETWEEN_DRAWS in record.answer:
+            continue
+        row = Example.from_qa(record.question, "")
+        # The continuation of a text is read as a text, since no chat would answer like that.
+        if record.recitation is not None:
+            row = Example((), "")
+        told.setdefault((row, record.answer), []).append(place)
+    # How likely ordinary answers are differs between models, so the model's own are the measure.
     own_logps = reader.read(own, [row.answer for row in own])
     logps = reader.read([row for row, _ in told], [answer for _, answer in told])
     records = list(table.records)
@@ -346,10 +358,3 @@ def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Exam
             for place in places:
                 records[place] = replace(records[place], unreadable=True)
     return FactTable(tuple(records))
-
-
-def _read_behind(record: FactAnswer) -> Example:
-    """Return the row of a question; the continuation of a text is read as a text, since no chat would answer like that."""
-    if record.recitation is not None:
-        return Example((), "")
-    return Example.from_qa(record.question, "")

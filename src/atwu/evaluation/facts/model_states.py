@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.schema import Example
+from atwu.evaluation.facts.askings import Asking
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from atwu.data.encode import EncodedRow, Encoder
-    from atwu.evaluation.facts.askings import Asking
 
 BFLOAT16, EIGHT_BITS, FOUR_BITS = "bfloat16", "8 bits", "4 bits"
 INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
@@ -68,6 +69,7 @@ def rounded_weight(weight: Tensor, bits: int, group: int | None = None) -> Tenso
     values = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     values = nn.functional.pad(values, (0, -inputs % group)).view(outputs, -1, group)
     largest = values.abs().amax(dim=-1, keepdim=True)
+    # A group of zeros has no scale.
     integers = (values / largest.masked_fill(largest == 0, 1) * levels).round()
     # Dividing by the levels first reproduces the largest weight exactly.
     result: Tensor = integers / levels * largest
@@ -107,7 +109,11 @@ def _matrices(model: nn.Module) -> Iterator[Tensor]:
             continue
         weight = module.weight
         if isinstance(weight, Tensor) and weight.is_floating_point() and id(weight) not in excluded:
-            yield weight.data.T if isinstance(module, Conv1D) else weight.data
+            # GPT-2's layers store the transpose.
+            if isinstance(module, Conv1D):
+                yield weight.data.T
+            else:
+                yield weight.data
 
 
 def fine_tuned_name(steps: int, rows: str) -> str:
@@ -148,9 +154,14 @@ def fine_tuned(
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     size, generator = min(batch_size, len(bare)), torch.Generator().manual_seed(seed)
-    drawn = RandomSampler(bare, num_samples=size * max(1, steps), generator=generator)  # permutation after permutation
+    # Permutation after permutation, so that every row is seen before any is seen twice.
+    drawn = RandomSampler(bare, num_samples=size * max(1, steps), generator=generator)
     order = itertools.islice(BatchSampler(drawn, size, drop_last=True), steps)
-    with restored(model) if lora_r is None else _adapted(model, lora_r, seed):
+    # Adapters are removed; all weights are copied back, which takes their memory once more.
+    restoring: AbstractContextManager[object] = restored(model)
+    if lora_r is not None:
+        restoring = _adapted(model, lora_r, seed)
+    with restoring:
         model.eval()
         trained = [weight for weight in model.parameters() if weight.is_floating_point()]
         if lora_r is not None:
@@ -226,7 +237,8 @@ def check_memory(model: nn.Module) -> None:
         weight.nbytes + (2 + 2 * (weight.itemsize < 4)) * weight.numel() * max(4, weight.itemsize) for weight in weights
     )
     needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy to restore from
-    if needed > (free := free_memory(device)):
+    free = free_memory(device)
+    if needed > free:
         raise ValueError(
             f"the relearning attack trains all weights, which needs at least {decimal(int(needed))} on {device}, but "
             f"only {decimal(int(free))} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
@@ -237,7 +249,6 @@ def mean_hidden_states(model: Any, encoder: Encoder, askings: Sequence[Asking]) 
     """Return the mean output of the layer `moved_layer` at the end of prompts, where the answer begins, shape (hidden,)."""
     import torch
 
-    from atwu.data.schema import Example
     from atwu.modeling.layers import tap
 
     ends: list[Tensor] = []

@@ -38,6 +38,7 @@ def is_broken(reply: str) -> bool:
     """
     if "\ufffd" in reply:
         return True
+    # Symbols count as well, such as an emoji (So), a formula (Sm) or a price (Sc).
     visible = any(char.isalnum() or unicodedata.category(char) in ("So", "Sm", "Sc") for char in reply)
     return not visible or is_loop(reply)
 
@@ -47,6 +48,7 @@ def is_loop(reply: str) -> bool:
 
     Repeated words apart from each other count within a paragraph only, since lines of lists and pieces of code share words.
     """
+    # With a space at the end, the last repetition of a word looks like the others. Rows of dots and dashes are no loop.
     text = f"{reply.strip().lower()} "
     if any(not _LINE.fullmatch(loop[0]) for loop in _LOOP.finditer(text)):
         return True
@@ -57,11 +59,13 @@ def is_loop(reply: str) -> bool:
     return len(written) >= _LONG_ENOUGH and len(zlib.compress(written, 9)) / len(written) < MIN_COMPRESSED
 
 
-def repeated_ngrams(text: str, n: int = 4) -> float:
-    """Share of a text's word n-grams that came before in it. Range [0, 1]; 0 for fewer than n words."""
+def repeated_ngrams(text: str) -> float:
+    """Share of a text's word 4-grams that came before in it. Range [0, 1]; 0 for fewer than four words."""
     words = [word.lower() for word in _LETTERS.findall(text)]
-    grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+    grams = list(zip(words, words[1:], words[2:], words[3:], strict=False))
+    if not grams:
+        return 0.0
+    return 1 - len(set(grams)) / len(grams)
 
 
 def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
@@ -74,5 +78,6 @@ def unreadable(reply: str, logp: float, own_logps: FloatArray) -> bool:
     """
     if is_broken(reply):
         return True
+    # The original model's short answers have no likelihood; without any, the rules alone decide.
     known = own_logps[np.isfinite(own_logps)]
     return bool(len(known)) and bool(logp < float(np.median(known)) - MARGIN)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from atwu.benchmarks.base import Probe
 from atwu.benchmarks.lume import LUME_KINDS, MEMBERS, NON_MEMBERS
 from atwu.benchmarks.muse import KNOWMEM, VERBMEM
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, LUME, MUSE, OVERALL, RETAIN, AggregateColumn, Column, Percent, apply_known
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, combine
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
 from atwu.evaluation.metrics.membership import Membership, attack_area, attack_auc, loss_score, privleak
 from atwu.evaluation.metrics.memorization import exact_memorization, row_exact_memorization
 from atwu.evaluation.metrics.rouge import rouge_l_f1, rouge_l_recall
-
-if TYPE_CHECKING:
-    from atwu.benchmarks.base import Probe
-    from atwu.evaluation.intervals import ModelComparison
 
 _LUME_DECODING = Decoding(max_new_tokens=256)
 _LOSSES = {kind: f"lume_{kind}_loss" for kind in (MEMBERS, NON_MEMBERS)}
@@ -135,6 +132,7 @@ class Lume(ProbeMetric):
     def read(self) -> None:
         probes = self.session.benchmark_probes
         self._values: list[float | None] = [None] * len(probes)
+        # The membership attack reads the documents, which a served model cannot.
         attacked = [index for index, probe in enumerate(probes) if probe.kind in _LOSSES]
         if self.session.model is not None and attacked:
             encoded = self.session.encode([probes[index].row for index in attacked], what="LUME's members")
@@ -175,6 +173,7 @@ class Lume(ProbeMetric):
         score = combine(mia_score, area)
         yield "lume_mia_auc", AggregateMetric(area, used)
         yield "lume_mia_score", AggregateMetric(score, used)
+        # The final score needs MMLU from the harness; without it, the other scores are given.
         mmlu = sides.tasks.get("mmlu")
         if aggregate is not None and mmlu is not None:
             accuracy = Estimate(mmlu, np.full_like(score.draws, mmlu))
@@ -262,6 +261,7 @@ class Muse(ProbeMetric):
     def _score(self, probe: Probe, answer: str) -> float:
         reference = probe.row.answer
         if probe.kind == VERBMEM:
+            # The continuation has at most so many tokens, so the rest of the reference could not be said.
             reference = first_tokens(reference, self.session.tokenizer, _MUSE_DECODING[VERBMEM].max_new_tokens)
         return 100 * rouge_l_f1(reference, answer)
 
@@ -330,4 +330,4 @@ class KnowUnDo(Metric):
         forget, retain = (map(row_exact_memorization, self.session.tokens(split)) for split in (FORGET, RETAIN))
         self.record_column(FORGET, "unlearn_success", apply_known(lambda share: 100 * (1 - share), forget))
         self.record_column(RETAIN, "retention_success", apply_known(lambda share: 100 * share, retain))
-        self.record_tokens(answer_loss=lambda _, read: loss_score(read.logps[read.content]))
+        self.record_tokens(answer_loss=lambda _, tokens: loss_score(tokens.logps[tokens.content]))

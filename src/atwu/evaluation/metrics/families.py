@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.metric import JudgedMetric
+from atwu.evaluation.metric import JudgedColumn, JudgedMetric
 from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.questions import (
     FAMILY_TEMPLATES,
@@ -33,7 +33,6 @@ from atwu.evaluation.questions import (
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    from atwu.evaluation.metric import JudgedColumn
     from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3
@@ -130,6 +129,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     ]
     wrong = _any_order(wrong, rng)[:WRONG_OPTIONS]
     if not wrong:
+        # Answers to other questions are options that a model can tell apart by their form, but better than none.
         wrong = [other.answer for other in InContextExamples(others, (), count=WRONG_OPTIONS).rows(row, rng)]
     if not wrong:
         return
@@ -151,6 +151,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
 def _without_name(text: str, name: str) -> str:
     """Replace the whole name by X, then each of its parts longer than two letters (case-sensitive)."""
     text = re.sub(pattern_of(name), "X", text, flags=re.IGNORECASE)
+    # A surname alone would give the subject away; two letters may be a word of the language.
     for part in name.split():
         if len(part) > 2:
             text = re.sub(pattern_of(part), "X", text)
@@ -172,6 +173,7 @@ def _background_hint(row: Example, others: Sequence[Example], rng: random.Random
     if len(opening.split()) > 1:
         for text in _any_order(FAMILY_TEMPLATES["openings"], rng):
             yield _probe(row, text.format(opening=opening, question=row.question))
+    # Without an opening that names no key token, the length of the answer is the hint.
     words = len(row.answer.split())
     if row.subject is not None and says(row.question, row.subject):
         for text in _any_order(FAMILY_TEMPLATES["topics"], rng):

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import OriginalReader
 
 
-def gibberish(replies: Sequence[str], logps: FloatArray, own_logps: FloatArray) -> list[bool]:
-    """Apply `unreadable` to every reply; all arrays as there, one log-probability per reply."""
-    return [unreadable(reply, float(logp), own_logps) for reply, logp in zip(replies, logps, strict=True)]
-
-
 class Fluency(Metric):
     name = "fluency"
     about = "Gibberish and refusals: whether answers can be read, and whether the model answers at all"
@@ -42,7 +37,7 @@ class Fluency(Metric):
     columns = (
         Column(
             "gibberish",
-            gibberish,
+            unreadable,
             "gibberish",
             "share of answers that are empty, broken, loop, or are far less likely to the original model than the answers "
             "it gives (the last only if its weights are given)",
@@ -70,17 +65,18 @@ class Fluency(Metric):
     def _gibberish(self, split: str) -> list[bool | None]:
         """Return a value per row of a set; None without an answer."""
         answers = self.session.question_answers(split)
-        told = [place for place, answer in enumerate(answers) if answer is not None]
-        texts = [answer for answer in answers if answer is not None]
-        rows = [self.session.sets[split][place] for place in told]
+        texts = [answer or "" for answer in answers]
+        # Without the original model, only the rules tell.
+        logps, own_logps = np.full(len(texts), np.nan), np.zeros(0)
         reader = self.session.original_reader
-        if reader is None:
-            logps, own_logps = np.full(len(texts), np.nan), np.zeros(0)
-        else:
-            logps, own_logps = reader.read(rows, texts), self._own_logps(reader, split)
-        values: list[bool | None] = [None] * len(answers)
-        for place, value in zip(told, gibberish(texts, logps, own_logps), strict=True):
-            values[place] = value
+        if reader is not None:
+            logps, own_logps = reader.read(self.session.sets[split], texts), self._own_logps(reader, split)
+        values: list[bool | None] = []
+        for answer, logp in zip(answers, logps, strict=True):
+            if answer is None:
+                values.append(None)
+            else:
+                values.append(unreadable(answer, float(logp), own_logps))
         return values
 
     def _own_logps(self, reader: OriginalReader, split: str) -> FloatArray:
@@ -89,6 +85,7 @@ class Fluency(Metric):
         own: Sequence[str] = ()
         if original is not None and split in original.rows:
             own = original.rows[split].texts.get("answer", ())
+        # A result of other rows, or one without answers, is no measure of this set.
         if len(own) != len(rows):
             own = [row.answer for row in rows]
         return reader.read(rows, own)
@@ -133,4 +130,4 @@ class GeneralText(Metric):
         return {GENERAL_TEXT: general_text()}
 
     def record(self) -> None:
-        self.record_tokens(general_text_probability=lambda _, read: answer_probability(read.logps))
+        self.record_tokens(general_text_probability=lambda _, tokens: answer_probability(tokens.logps))

@@ -17,13 +17,11 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN, Percent
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine, in_percent
-from atwu.evaluation.metric import JudgedMetric, MetricSetting
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, combine, in_percent, joint_means
+from atwu.evaluation.metric import Claims, JudgedColumn, JudgedMetric, MetricSetting, Verdicts
 from atwu.evaluation.questions import InContextExamples, after_examples, claim, question_prompts
 
 if TYPE_CHECKING:
-    from atwu.evaluation.intervals import ModelComparison
-    from atwu.evaluation.metric import Claims, JudgedColumn, Verdicts
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
 
@@ -149,6 +147,7 @@ class JudgeScores(JudgedMetric):
         }
         self._in_context: list[list[Prompt]] = []
         examples = InContextExamples(session.pool, forget, count=config.icr_examples, seed=config.seed)
+        # A small retain set may not have enough examples; the other columns are measured all the same.
         try:
             if config.icr_examples and forget:
                 self._in_context = [
@@ -157,6 +156,7 @@ class JudgeScores(JudgedMetric):
                 ]
         except ValueError as error:
             session.warnings.append(f"no in-context relearning, so J_ICR, J_W, FQ and UQ are missing: {error}")
+        # The maximum over more questions is larger, so numbers of questions must be equal to be compared.
         for split, prompts in self._plain.items():
             counts = {len(of_row) for of_row in prompts if of_row}
             if len(counts) > 1 or (counts and max(counts) < config.paraphrases + 1):
@@ -201,7 +201,8 @@ class JudgeScores(JudgedMetric):
         table = {"FQ": (FORGET, "J_W"), "RD": (RETAIN, "J_AVG")}
         for name, used in table.items():
             if this.has(*used) and original.has(*used):
-                parts[name], rows = sides.joint(relative_drop, (this, *used), (original, *used))
+                means, rows = joint_means((this, *used), (original, *used))
+                parts[name] = combine(relative_drop, *means)
                 yield name, AggregateMetric(in_percent(parts[name]), (used,), rows=rows)
         if len(parts) == 2:
             yield "UQ", AggregateMetric(in_percent(combine(uq, *parts.values())), tuple(table.values()))

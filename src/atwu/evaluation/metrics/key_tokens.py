@@ -45,15 +45,15 @@ def key_token_recall(row: Example, answer: str) -> float | None:
     return mean(shares)
 
 
-def key_token_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
+def key_token_probability(row: Example, tokens: TokenRow | TokenLogps) -> float | None:
     """Geometric mean of the probabilities of the key tokens. Range [0, 1]; None for a row without words."""
-    positions = key_token_positions(row, read.offsets)
+    positions = key_token_positions(row, tokens.offsets)
     if not positions:
         return None
-    return math.exp(float(read.logps[positions].mean()))
+    return math.exp(float(tokens.logps[positions].mean()))
 
 
-def fact_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
+def fact_probability(row: Example, tokens: TokenRow | TokenLogps) -> float | None:
     """Probability of a fact: the larger one of all key tokens and of the part that the question asks for.
 
     Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which
@@ -62,22 +62,23 @@ def fact_probability(row: Example, read: TokenRow | TokenLogps) -> float | None:
     Returns:
         Geometric mean of token probabilities. Range [0, 1]; None for a row without words.
     """
-    probability = key_token_probability(row, read)
+    probability = key_token_probability(row, tokens)
+    # Of a text to be recited, the words known by heart are the fact, and no part of them is asked for.
     part = asked_part(row)
     if probability is None or part is None or row.chance_run is not None:
         return probability
-    positions = token_positions((part,), read.offsets)
+    positions = token_positions((part,), tokens.offsets)
     if not positions:
         return probability
-    return max(probability, math.exp(float(read.logps[positions].mean())))
+    return max(probability, math.exp(float(tokens.logps[positions].mean())))
 
 
-def key_token_accuracy(row: Example, read: TokenRow) -> float | None:
+def key_token_accuracy(row: Example, tokens: TokenRow) -> float | None:
     """Share of key tokens predicted correctly under teacher forcing. Range [0, 1]; None for a row without words."""
-    positions = key_token_positions(row, read.offsets)
+    positions = key_token_positions(row, tokens.offsets)
     if not positions:
         return None
-    return float((read.predictions[positions] == read.targets[positions]).mean())
+    return float((tokens.predictions[positions] == tokens.targets[positions]).mean())
 
 
 def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None]) -> list[int]:
@@ -112,7 +113,9 @@ def known_probabilities(rows: Sequence[Example], read: ReadLogps) -> list[float 
         if not several:
             probabilities.append(None)
             continue
+        # Sums and not means: what counts is how likely the model is to write the whole text.
         sums = np.array([float(next(logps).sum()) for _ in several])
+        # The largest is subtracted, since the others would underflow to 0.
         likelihoods = np.exp(sums - sums.max())
         probabilities.append(float(likelihoods[0] / likelihoods.sum()))
     return probabilities

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atwu.data.arrays import FloatArray, as_floats
-from atwu.data.schema import IGNORE_INDEX
+from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
-from atwu.evaluation.intervals import AggregateMetric, Estimate, combine
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison, RowMetrics, combine
 from atwu.evaluation.metric import Metric, MetricSetting
 from atwu.evaluation.metrics.score_auroc import roc_area
 from atwu.evaluation.metrics.truth_ratio import GUARD
@@ -29,9 +30,6 @@ from atwu.evaluation.metrics.truth_ratio import GUARD
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from atwu.data.encode import EncodedRow
-    from atwu.data.schema import Example
-    from atwu.evaluation.intervals import ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 _T = TypeVar("_T", float, FloatArray)
@@ -77,6 +75,7 @@ def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
         raise ValueError(f"k must be a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
+    # Only the sum of the smallest is needed, not their order.
     count = max(1, math.floor(k * values.size))
     return -float(np.partition(values, count - 1)[:count].mean())
 
@@ -115,12 +114,12 @@ def attack_auc(
     Returns:
         The area under the ROC curve, or with weights one per draw, shape (...); NaN if a set has no scores.
     """
-    sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
-    forget, holdout = (~np.isnan(side) for side in sides)
+    forget, holdout = (np.asarray(side, dtype=np.float64) for side in (forget_scores, holdout_scores))
+    known_forget, known_holdout = ~np.isnan(forget), ~np.isnan(holdout)
     if weights is None:
-        return float(roc_area(sides[0][forget], sides[1][holdout]))
-    counts = np.asarray(weights[0])[..., forget], np.asarray(weights[1])[..., holdout]
-    return roc_area(sides[0][forget], sides[1][holdout], counts)
+        return float(roc_area(forget[known_forget], holdout[known_holdout]))
+    counts = np.asarray(weights[0])[..., known_forget], np.asarray(weights[1])[..., known_holdout]
+    return roc_area(forget[known_forget], holdout[known_holdout], counts)
 
 
 def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
@@ -188,16 +187,17 @@ class Membership(Metric):
     def record(self) -> None:
         k = self.session.config.min_k
 
-        def standardized(row: Example, read: TokenRow) -> float | None:
+        def standardized(row: Example, tokens: TokenRow) -> float | None:
             logps, entropy, variance = (
-                np.asarray(part)[read.content] for part in (read.logps, read.entropy, read.variance)
+                np.asarray(part)[tokens.content] for part in (tokens.logps, tokens.entropy, tokens.variance)
             )
+            # The mean of the log-probability under the next-token distribution is minus its entropy.
             return min_k_plus_plus(logps, -entropy, variance, k=k)
 
         self.record_tokens(
-            mia_loss=lambda _, read: loss_score(read.logps),
-            mia_zlib=lambda row, read: zlib_score(loss_score(read.logps), row.answer),
-            mia_min_k=lambda _, read: min_k(read.logps[read.content], k=k),
+            mia_loss=lambda _, tokens: loss_score(tokens.logps),
+            mia_zlib=lambda row, tokens: zlib_score(loss_score(tokens.logps), row.answer),
+            mia_min_k=lambda _, tokens: min_k(tokens.logps[tokens.content], k=k),
             mia_min_k_plus_plus=standardized,
         )
 
@@ -210,6 +210,7 @@ class Membership(Metric):
             attack = metric.removeprefix("mia_")
             yield f"mia_auc_{attack}", AggregateMetric(area, used)
             if other is None:
+                # A model that was trained on neither set tells them apart by chance.
                 ideal = Estimate(0.5, np.full_like(area.draws, 0.5))
             elif metric in _attacks(other):
                 ideal = attack_area(sides.this, _SETS, *(other.values(*pair) for pair in used))
@@ -312,6 +313,7 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
     """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
     from atwu.modeling.layers import eval_mode
 
+    # Quantized weights are integers and have no gradient.
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
     norms: list[Tensor] = []

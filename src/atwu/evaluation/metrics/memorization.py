@@ -45,6 +45,7 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
     last_wrong = 0
     if wrong.size:
         last_wrong = int(wrong[-1]) + 1
+    # open-unlearning stops at the last token, so that at least this one counts as reproduced.
     if floor:
         last_wrong = min(last_wrong, total - 1)
     return (total - last_wrong) / total
@@ -86,6 +87,7 @@ def answer_probability(logps: ArrayLike) -> float | None:
     highest = float(values.max())
     if not highest <= _ROUNDING:  # true for NaN, too
         raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
+    # Rounding may give a mean slightly above 0.
     return min(1.0, math.exp(values.mean()))
 
 
@@ -141,10 +143,10 @@ class Memorization(Metric):
 
     def record(self) -> None:
         self.record_tokens(
-            extraction_strength=lambda _, read: row_extraction_strength(read),
-            extraction_strength_floored=lambda _, read: row_extraction_strength(read, floor=True),
-            exact_memorization=lambda _, read: row_exact_memorization(read),
-            probability=lambda _, read: answer_probability(read.logps),
+            extraction_strength=lambda _, tokens: row_extraction_strength(tokens),
+            extraction_strength_floored=lambda _, tokens: row_extraction_strength(tokens, floor=True),
+            exact_memorization=lambda _, tokens: row_exact_memorization(tokens),
+            probability=lambda _, tokens: answer_probability(tokens.logps),
         )
 
 

@@ -217,6 +217,7 @@ class OpenEnded(Metric):
         self.record_column(INSTRUCTIONS, "open_words", apply_known(open_words, self._answers))
         scores = apply_known(partial(repetitiveness, tokenizer=tokenizer), self._answers)
         self.record_column(INSTRUCTIONS, "repetitiveness", scores)
+        # Ratings compare with the answers of the original model, which its result holds.
         if self._before:
             ratings = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(rating.first, rating.second) for rating in ratings]

@@ -14,17 +14,16 @@ import numpy as np
 
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.matching import chosen_option, stated_share
-from atwu.data.question_forms import OPTION_DRAWS, OPTION_FORMS, REVERSED_FORMS, FormRow
+from atwu.data.question_forms import OPTION_DRAWS, OPTION_FORMS, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.facts.askings import MEASURED_FORMS, form_prompt
 from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.intervals import AggregateMetric
+from atwu.evaluation.intervals import AggregateMetric, ModelComparison
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.intervals import ModelComparison
     from atwu.evaluation.session import Session
 
 NEIGHBOURS = "neighbours"
@@ -53,11 +52,8 @@ def form_recall(written: FormRow, answer: str) -> float:
     then 0 for a model that guesses, and may be below 0. Range [-1, 1].
     """
     if not written.options:
-        aliases = written.row.aliases
-        if written.form in REVERSED_FORMS:
-            aliases = ()  # these name the key text, and the form asks for the subject
-        question = written.row.question
-        return mean(stated_share(answer, part, aliases=aliases, question=question) for part in written.parts)
+        row = written.row
+        return mean(stated_share(answer, part, aliases=row.aliases, question=row.question) for part in written.parts)
     chance = 1 / len(written.options)
     chosen = chosen_option(answer, written.options)
     right = chosen is not None and written.options[chosen] == written.parts[0]
@@ -137,6 +133,7 @@ class QuestionForms(Metric):
                     continue
                 recalls[form_row.index].setdefault(form_row.form, []).append(form_recall(form_row, answer))
                 unreadable[form_row.index].append(float(is_broken(answer)))
+            # A form with options is asked several times; a row has one value per form.
             means = [{form: mean(values) for form, values in row.items()} for row in recalls]
             for form in MEASURED_FORMS:
                 if any(form in row for row in means):

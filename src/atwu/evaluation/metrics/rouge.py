@@ -15,18 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from atwu._extras import require, without_init
 from atwu.data.arrays import FloatArray
-from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column, apply_known
+from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, AggregateColumn, Column, Direction, apply_known
 from atwu.evaluation.generations import Decoding
-from atwu.evaluation.intervals import AggregateMetric
+from atwu.evaluation.intervals import AggregateMetric, ModelComparison
 from atwu.evaluation.metric import Metric, MetricSetting, ProbeMetric
-
-if TYPE_CHECKING:
-    from atwu.evaluation.columns import Direction
-    from atwu.evaluation.intervals import ModelComparison
 
 
 def rouge_l_recall(reference: str, output: str) -> float | None:
@@ -39,6 +35,7 @@ def rouge_l_recall(reference: str, output: str) -> float | None:
         The recall; 0.0 for an empty output; None if the reference has no word for `rouge_score` (skip the row).
     """
     scorer = _scorer(stemmed=True)
+    # A text in another script has no words for it, and a recall of 0 would look like forgetting.
     if not scorer._tokenizer.tokenize(reference):
         return None
     return float(scorer.score(reference, output)["rougeL"].recall)
@@ -203,6 +200,7 @@ class Rwku(ProbeMetric):
     def prepare(self) -> None:
         self._recalls: dict[str, list[float | None]] = {}
         for flavour in self.session.config.rwku_flavours:
+            # Each flavour has answers of its own: they differ in length and where a text is cut.
             said = self.answer_probes(_KINDS, DECODING[flavour], label=f"rwku {flavour}")
             references = [probe.row.answer for probe in self.session.benchmark_probes]
             self._recalls[flavour] = apply_known(RECALL[flavour], references, said)

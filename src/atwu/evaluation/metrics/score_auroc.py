@@ -71,6 +71,7 @@ def roc_area(
 
 def _sum_per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
     """Sum the weights at each distinct score, shape (..., levels)."""
+    # `add.reduceat` sums ranges, so equal scores are brought together first.
     order = np.argsort(place, kind="stable")
     present, starts = np.unique(place[order], return_index=True)
     totals = np.zeros((*weights.shape[:-1], levels))
@@ -92,6 +93,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
         The area under the ROC curve; None if all labels are equal.
     """
     values, labelled = _check_values(scores, labels)
+    # Without both classes there is nothing to rank.
     if labelled.all() or not labelled.any():
         return None
     return float(roc_area(values[~labelled], values[labelled]))
@@ -106,9 +108,12 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
         except ValueError as error:
             raise ValueError(f"answer {index}: {error}") from error
     known = np.array([value for value in values if value is not None], dtype=np.float64)
+    mean, std = None, None
+    if known.size:
+        mean, std = float(known.mean()), float(known.std())
     return SampleAuroc(
-        mean=float(known.mean()) if known.size else None,
-        std=float(known.std()) if known.size else None,
+        mean=mean,
+        std=std,
         n=int(known.size),
         skipped=len(values) - int(known.size),
         values=tuple(values),
@@ -127,11 +132,13 @@ def _check_values(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray,
 
 def token_values(values: TokenValues, name: str) -> FloatArray:
     """Convert values to float64 on the CPU; NaN is an error."""
-    given: Any = values
-    array: FloatArray = np.asarray(
-        given.detach().cpu().double() if hasattr(given, "detach") else given, dtype=np.float64
-    )
-    if unknown := int(np.isnan(array).sum()):
+    numbers: Any = values
+    # A tensor of half precision or on a GPU is no array; asked by its method, since this file does without torch.
+    if hasattr(numbers, "detach"):
+        numbers = numbers.detach().cpu().double()
+    array: FloatArray = np.asarray(numbers, dtype=np.float64)
+    unknown = int(np.isnan(array).sum())
+    if unknown:
         raise ValueError(f"{unknown} of {len(array)} {name} are NaN; check the model they come from.")
     return array
 
@@ -157,6 +164,7 @@ def score_aurocs(context: ScoreContext) -> dict[str, tuple[float | None, ...]]:
     """
     from atwu.evaluation.weighting_scores import available, token_scores
 
+    # Labels would be compared with themselves.
     names = [name for name in available(context.inputs) if name != "labels"]
     return {name: score_auroc(scores, context.tokens) for name, scores in token_scores(context, names).items()}
 

@@ -131,14 +131,12 @@ class Tasks(Metric):
 
     def read(self) -> None:
         """Run the harness on the unchanged model; unknown tasks fail before anything is generated."""
-        config, folder = self.session.config, None
-        if config.task_folder:
-            folder = Path(config.task_folder)
+        config = self.session.config
         self._scores = harness(
             self.session.model,
             self.session.tokenizer,
             config.tasks,
-            task_folder=folder,
+            task_folder=config.task_folder or None,
             limit=config.task_limit,
         )
 
@@ -187,6 +185,7 @@ def _score(name: str, results: Mapping[str, Any]) -> MetricValue:
     from atwu.evaluation.result import MetricValue
 
     values = results["results"][name]
+    # The harness lists the main metric of a task first.
     key = _metric_keys(values)[0]
     metric, _, answer_filter = key.partition(",")
     scale = 1.0
@@ -247,6 +246,7 @@ def _as_before(model: PreTrainedModel) -> Iterator[None]:
 
     from atwu.modeling.layers import restored_modes
 
+    # The harness seeds all generators, which would change draws behind it.
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] * (model.device.type == "cuda")
     try:

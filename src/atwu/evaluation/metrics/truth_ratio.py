@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from atwu.data.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column, apply_known
-from atwu.evaluation.intervals import AggregateMetric, Estimate
+from atwu.evaluation.intervals import AggregateMetric, Estimate, ModelComparison
 from atwu.evaluation.metric import Metric
-
-if TYPE_CHECKING:
-    from atwu.evaluation.intervals import ModelComparison
 
 _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
@@ -88,6 +85,7 @@ def model_utility(values: Sequence[_T]) -> _T:
     world facts. Range [0, 1], higher is better; 0 if any value is 0. Works elementwise on arrays such as bootstrap
     draws.
     """
+    # Means first and draws behind them, so that one call computes the value or all draws of it.
     stacked = np.asarray(values, dtype=np.float64)
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility needs at least one value, all >= 0, got {values}.")
@@ -194,6 +192,7 @@ class TruthRatio(Metric):
         for split, rows in self.session.forget_and_retain_sets.items():
             if not any(row.wrong_answers for row in rows):
                 continue
+            # False answers follow the form of the paraphrase, so that is what they are compared with.
             with_paraphrase = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
             others = [(row, row.paraphrased_answer) for row in with_paraphrase]
             others += [(row, text) for row in rows for text in row.wrong_answers]
@@ -204,13 +203,14 @@ class TruthRatio(Metric):
             losses = iter(_loss(row.logps) for row in self.session.read(encoded, label=f"read {split}, other answers"))
             paraphrased = {row: next(losses) for row in with_paraphrase}
             correct = [
-                paraphrased.get(row, _loss(read.logps)) if row.wrong_answers else None
-                for row, read in zip(rows, self.session.tokens(split), strict=True)
+                paraphrased.get(row, _loss(tokens.logps)) if row.wrong_answers else None
+                for row, tokens in zip(rows, self.session.tokens(split), strict=True)
             ]
             self._losses[split] = correct, [[next(losses) for _ in row.wrong_answers] for row in rows]
 
     def record(self) -> None:
         for split, (correct, wrong) in self._losses.items():
+            # TOFU and open-unlearning average in different ways; published numbers exist of both.
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
             for suffix, mean in definitions:
                 ratios = apply_known(partial(truth_ratio, mean=mean), correct, wrong)
@@ -239,6 +239,7 @@ class TruthRatio(Metric):
             return
         mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
         distance, p_value = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
+        # Below the smallest positive float, the logarithm is cut.
         numbers = {
             "forget_quality_p": p_value,
             "forget_quality_log10_p": float(np.log10(max(p_value, 1e-300))),

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.key_tokens import key_token_positions
-
-if TYPE_CHECKING:
-    from atwu.data.encode import EncodedRow
 
 THRESHOLD = 0.05
 """Drop in nats per token above which a layer encodes the knowledge, as in the paper."""
@@ -36,6 +34,7 @@ def layer_erasure(drops: FloatArray, retain_drops: FloatArray) -> FloatArray:
     Returns:
         The same shape; NaN for layers that do not encode the knowledge (`retain_drops` at most `THRESHOLD`).
     """
+    # Below it, the ratio would divide noise by noise.
     encoding = retain_drops > THRESHOLD
     return np.divide(drops, retain_drops, where=encoding, out=np.full_like(drops, np.nan)).clip(0.0, 1.0)
 
@@ -100,6 +99,7 @@ class UnlearningDepth(Metric):
 
         models = self.session.reference_models
         assert models is not None
+        # By their configurations, before any weights are loaded.
         wanted = _shape(self.session.model.config)
         for role, name in (("original", models.original), ("retain-only", models.retain_only)):
             shape = _shape(load_config(name, **models.loading.load_kwargs))
@@ -141,6 +141,7 @@ class UnlearningDepth(Metric):
             )
             return
         scores = list(map(unlearning_depth, self._drops, self._retain_drops))
+        # Then there was nothing to erase, and no score says anything.
         if all(score is None for score in scores):
             self.session.warnings.append(
                 f"uds: patching states of the retain-only model lowers the log-probability of key tokens by at most "

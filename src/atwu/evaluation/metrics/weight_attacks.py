@@ -23,19 +23,17 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.facts.askings import attack_rows, spread_rows
 from atwu.evaluation.facts.model_states import INPUTS_PER_SCALE, check_memory, fine_tuned, quantized_weights
-from atwu.evaluation.intervals import AggregateMetric, in_percent
-from atwu.evaluation.metric import JudgedMetric, MetricSetting
+from atwu.evaluation.intervals import AggregateMetric, ModelComparison, combine, in_percent, joint_means
+from atwu.evaluation.metric import Claims, JudgedColumn, JudgedMetric, MetricSetting
 from atwu.evaluation.metrics.judge_scores import worst
 from atwu.evaluation.metrics.memorization import extraction_strength, row_extraction_strength
 from atwu.evaluation.questions import claim, question_prompts
 
 if TYPE_CHECKING:
-    from atwu.data.encode import EncodedRow
-    from atwu.evaluation.intervals import ModelComparison
-    from atwu.evaluation.metric import Claims, JudgedColumn
     from atwu.evaluation.session import Session
 
 MIN_RELEARNED_STRENGTH = 0.9
@@ -89,6 +87,7 @@ class WeightAttack(JudgedMetric):
                 except (FloatingPointError, ValueError) as error:
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
+                # Inside the context, where the weights are altered.
                 encoded = [session.encoded(FORGET)[index] for index in indices]
                 token_rows = session.read(encoded, label=f"read forget@{name}")
                 # A new one, since the session's takes its weights for unchanged and would find their stored answers.
@@ -121,12 +120,13 @@ class WeightAttack(JudgedMetric):
             return
         for name in this.rows[FORGET].metrics:
             metric, _, attack = name.partition("@")
+            # Without a value before the attack and one of the original model, nothing tells what was lost.
             if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
                 continue
-            share, rows = sides.joint(
-                recovered, (this, FORGET, metric), (this, FORGET, name), (original, FORGET, metric)
-            )
-            yield f"recovered_{name}", AggregateMetric(in_percent(share), ((FORGET, name),), rows=rows)
+            # Relearning measures held-out rows only, and the other two values must be of the same rows.
+            means, rows = joint_means((this, FORGET, metric), (this, FORGET, name), (original, FORGET, metric))
+            share = in_percent(combine(recovered, *means))
+            yield f"recovered_{name}", AggregateMetric(share, ((FORGET, name),), rows=rows)
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:

@@ -59,7 +59,7 @@ class Fact:
 
     words: tuple[Word, ...]
     kind: Kind
-    given: bool
+    marked: bool
     """Whether the row marks it, instead of the rules finding it; an answer must then contain every word."""
     start: int
     weight: float
@@ -77,26 +77,28 @@ class Fact:
 
 
 @lru_cache(maxsize=16384)
-def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fact, ...]:
+def facts_of(question: str, reference: str, marked: tuple[str, ...]) -> tuple[Fact, ...]:
     """Return the facts that an answer must state, in the order of the reference; empty if the reference adds no words to the
     question."""
     words = words_of(reference)
-    if given:
-        facts = [_fact(words, start, end, given=True) for start, end in _given_spans(words, given) if start < end]
+    if marked:
+        facts = [_fact(words, start, end, marked=True) for start, end in _marked_spans(words, marked) if start < end]
         if not facts:  # none is in the reference
-            apart = [words_of(text) for text in given]
-            facts = [_fact(fact, 0, len(fact), given=True) for fact in apart if fact]
+            apart = [words_of(text) for text in marked]
+            facts = [_fact(fact, 0, len(fact), marked=True) for fact in apart if fact]
         return _facts_asked_for(question, facts)
+    # Without marks, what the question does not say carries the fact.
     known = {word.stem for word in words_of(question)}
-    facts = [_fact(words, start, end, given=False) for start, end in _new_runs(words, known)]
+    facts = [_fact(words, start, end, marked=False) for start, end in _new_runs(words, known)]
     core = _facts_asked_for(question, _drop_other_numbers(question, facts, words))
+    # What stands in a subordinate clause only counts where nothing else does.
     aside = _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
 
-def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[int, int]]:
+def _marked_spans(words: Sequence[Word], marked: tuple[str, ...]) -> list[tuple[int, int]]:
     spans: set[tuple[int, int]] = set()
-    for text in given:
+    for text in marked:
         sought = [word for word in words_of(text) if word.text not in PASSED_OVER] or words_of(text)
         span = find_run([word.text for word in sought], words, exact=True)
         if span is None:
@@ -137,7 +139,7 @@ def _asides(words: Sequence[Word]) -> set[int]:
     return inside
 
 
-def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
+def _fact(words: Sequence[Word], start: int, end: int, *, marked: bool) -> Fact:
     before = _before(words, start, ARTICLES | {"his", "her", "their", "its"})
     lead = ""
     if before >= 0:
@@ -152,13 +154,13 @@ def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
     side = start > 1 and lead in _BEFORE_A_SIDE_DETAIL
     if lead == "of" and kind == "name" and _PLACE_BEFORE & {word.text for word in words[max(before - 4, 0) : before]}:
         side = False
-        if not given:
+        if not marked:
             kind = "place"  # "in the vault of the Lindgard Library"
     if lead == "from" and kind in ("words", "place"):  # "turns from clear to amber"
         side = start > 1 and any(word.text == "to" for word in words[end : end + 2])
-    if side and not given:
+    if side and not marked:
         weight /= 2
-    return Fact(tuple(run), kind, given, start, weight, somewhere=lead in _PLACE_BEFORE)
+    return Fact(tuple(run), kind, marked, start, weight, somewhere=lead in _PLACE_BEFORE)
 
 
 def _before(words: Sequence[Word], place: int, passed: Set[str]) -> int:
@@ -245,7 +247,8 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
                 run = _by_surname(content, answer, roles)
     if run is not None:
         return Match(1.0, *run)
-    if fact.kind in ("date", "title") or (fact.given and (fact.kind != "words" or _one_word_differs(fact, answer))):
+    # Half a date or title is another one. So is half of a marked name or number, and a marked fact with one word replaced.
+    if fact.kind in ("date", "title") or (fact.marked and (fact.kind != "words" or _one_word_differs(fact, answer))):
         return Match(0.0)
     stems = {word.stem for word in answer}
     glued = {word.stem for pair in itertools.pairwise(words) if pair[1].glued for word in pair}
@@ -296,7 +299,9 @@ def _without_generic_words(fact: Fact, answer: Sequence[Word], asked: frozenset[
 def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str]) -> tuple[int, int] | None:
     """Find a surname that no other first name precedes; "Mayor Ferrant" if the question asks for a mayor."""
     for place, word in enumerate(answer):
-        before = answer[place - 1] if place and not word.gap else None
+        before = None
+        if place and not word.gap:
+            before = answer[place - 1]
         alone = before is None or before.function or before.text in _BEFORE_A_SURNAME or before.stem in roles
         if word.stem == content[-1] and (alone or (before is not None and before.stem in content)):
             return place, place + 1

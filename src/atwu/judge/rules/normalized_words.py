@@ -56,7 +56,9 @@ _ORDINAL_ENDING = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.I)
 # 2.50
 _DECIMALS = re.compile(r"\b(\d+)\.(\d*?)0+\b(?!\.\d)")
 # 3k, 3 mn, 3bn, 3M
-_SUFFIX = re.compile(r"(?<=\d)\s?(?:(k)|(mn|mio|mln)|(bn))\b|(?<=\d)(M)\b")
+_SUFFIX = re.compile(r"(?<=\d)\s?(?:k|mn|mio|mln|bn)\b|(?<=\d)M\b")
+_SUFFIXES = {"k": 1000, "bn": 10**9}
+"""All others are millions; a small m is metres."""
 # "3 1000", which "3 thousand" and "3k" have become
 _TIMES = re.compile(r"\b(\d+(?:\.\d+)?) (100|1000|1000000|1000000000)\b(?![\d,])")
 _SIGNS = {"€": "euro", "$": "dollar", "£": "pound", "¥": "yen"}
@@ -73,19 +75,20 @@ def with_digits(text: str) -> str:
     text = _PAST.sub(_past, _with_number_words_as_digits(text))
     text = re.sub(r"\bthrice\b", "3 times", re.sub(r"\btwice\b", "2 times", text, flags=re.I), flags=re.I)
     if any(char.isdigit() for char in text):
-        text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
-        text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
-        text = _SUFFIX.sub(lambda found: f" {1000 if found[1] else 10**9 if found[3] else 10**6}", text)
+        # Groups, halves and suffixes first, since dates, times and amounts below are read from plain numbers.
+        text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda match: re.sub(r"\D", "", match[0]), text))
+        text = _HALF.sub(lambda match: f"{match[1] or match[2]}.5", text)
+        text = _SUFFIX.sub(lambda match: f" {_SUFFIXES.get(match[0].strip().lower(), 10**6)}", text)
         text = _TIMES.sub(_times, text)
-        text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
+        text = _ISO.sub(lambda match: _date(match[3], match[2], match[1], match[0]), text)
         text = _THREE_NUMBERS.sub(_day_first, text)
-        text = _MONTH_AND_YEAR.sub(lambda found: _date("", found[1], found[2], found[0]), text)
+        text = _MONTH_AND_YEAR.sub(lambda match: _date("", match[1], match[2], match[0]), text)
         text = _CLOCK.sub(_clock, _PART_OF_DAY.sub(_part_of_day, text))
-        text = re.sub(r"[€$£¥]", lambda found: f" {_SIGNS[found[0]]} ", text)
+        text = re.sub(r"[€$£¥]", lambda match: f" {_SIGNS[match[0]]} ", text)
         text = re.sub(r"\s?(?:%|per cent\b)", " percent", text)
         text = re.sub(r"°\s?[Cc]\b", " degrees celsius", text).replace("°", " degrees ")
-        text = _DECIMALS.sub(lambda found: f"{found[1]}.{found[2]}".rstrip("."), text)
-        text = _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text)
+        text = _DECIMALS.sub(lambda match: f"{match[1]}.{match[2]}".rstrip("."), text)
+        text = _UNIT.sub(lambda match: f" {_UNITS[match[1]]}", text)
     return _ABBREVIATED.sub(_month, text)
 
 
@@ -98,10 +101,10 @@ def _with_number_words_as_digits(text: str) -> str:
     return "".join(pieces) + text[position:]
 
 
-def _times(found: re.Match[str]) -> str:
-    if found[2] == "100" and "." not in found[1]:
-        return found[0]
-    return f"{float(found[1]) * int(found[2]):.10g}"
+def _times(match: re.Match[str]) -> str:
+    if match[2] == "100" and "." not in match[1]:
+        return match[0]
+    return f"{float(match[1]) * int(match[2]):.10g}"
 
 
 def _date(day: str, month: str, year: str, otherwise: str) -> str:
@@ -110,41 +113,41 @@ def _date(day: str, month: str, year: str, otherwise: str) -> str:
     return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip()
 
 
-def _day_first(found: re.Match[str]) -> str:
-    day, month = found[1], found[3]
+def _day_first(match: re.Match[str]) -> str:
+    day, month = match[1], match[3]
     if int(month) > 12:
         day, month = month, day
-    return _date(day, month, found[4], found[0])
+    return _date(day, month, match[4], match[0])
 
 
-def _month(found: re.Match[str]) -> str:
-    start = next(group for group in found.groups() if group).lower()[:3]
+def _month(match: re.Match[str]) -> str:
+    start = next(group for group in match.groups() if group).lower()[:3]
     return next(month for month in MONTHS if month.startswith(start))
 
 
-def _clock(found: re.Match[str]) -> str:
-    hour, minute = int(found[1] or found[4]), found[2] or found[5] or "00"
-    if found[3]:
+def _clock(match: re.Match[str]) -> str:
+    hour, minute = int(match[1] or match[4]), match[2] or match[5] or "00"
+    if match[3]:
         hour %= 12
-        if found[3].lower() == "p":
+        if match[3].lower() == "p":
             hour += 12
     return f"{hour}.{minute}"
 
 
-def _past(found: re.Match[str]) -> str:
-    hour = {"noon": 12, "midnight": 24}.get(found[5].lower()) or int(found[5])
-    part = (found[1] or found[3]).lower()
+def _past(match: re.Match[str]) -> str:
+    hour = {"noon": 12, "midnight": 24}.get(match[5].lower()) or int(match[5])
+    part = (match[1] or match[3]).lower()
     minutes = {"half": 30, "quarter": 15}.get(part) or int(part)
-    if found[4]:  # "to" the hour
+    if match[4]:  # "to" the hour
         return f"{hour - 1}.{60 - minutes:02}"
     return f"{hour}.{minutes:02}"
 
 
-def _part_of_day(found: re.Match[str]) -> str:
-    hour = int(found[1] or found[5])
-    if hour < 12 and (found[4] or (found[3] or "").lower() in ("evening", "afternoon")):
+def _part_of_day(match: re.Match[str]) -> str:
+    hour = int(match[1] or match[5])
+    if hour < 12 and (match[4] or (match[3] or "").lower() in ("evening", "afternoon")):
         hour += 12
-    return f"{hour}.{found[2] or found[6] or '00'}"
+    return f"{hour}.{match[2] or match[6] or '00'}"
 
 
 # '87
@@ -164,29 +167,27 @@ _SIZES = (
 def match_number_format(text: str, reference: str) -> str:
     """Rewrite an answer in the units of the reference: "'87" as 1987, "1.5 hours" as "90 minutes", "3 s." as shillings."""
     years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
-    text = _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text.replace("’", "'"))
-    amounts = [(found[1], found[2]) for found in _AMOUNT.finditer(with_digits(reference).lower())]
+    text = _SHORT_YEAR.sub(lambda match: years.get(match[1], match[0]), text.replace("’", "'"))
+    amounts = [(match[1], match[2]) for match in _AMOUNT.finditer(with_digits(reference).lower())]
     if not amounts:
         return text
 
-    def alike(found: re.Match[str]) -> str:
-        value, unit = found[1], found[2].lower()
+    def alike(match: re.Match[str]) -> str:
+        value, unit = match[1], match[2].lower()
         for number, other in amounts:
             short = len(unit) <= 3 and unit not in _NO_UNITS and len(other) > 4 and other.startswith(unit)
-            if (short and number == value) or _equal(value, unit.removesuffix("s"), number, other.removesuffix("s")):
+            one, same = unit.removesuffix("s"), other.removesuffix("s")
+            sizes = next((sizes for sizes in _SIZES if one in sizes and same in sizes and one != same), None)
+            equal = sizes is not None and float(value) * sizes[one] == float(number) * sizes[same]
+            if equal or (short and number == value):
                 return f"{number} {other}"
-        return found[0]
+        return match[0]
 
     told = with_digits(text)
     changed = _AMOUNT.sub(alike, told)
     if changed == told:
         return text
     return changed
-
-
-def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
-    sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
-    return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]
 
 
 ARTICLES = frozenset(split_entries("a an the"))
@@ -228,8 +229,13 @@ class Word(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[Word, ...]:
-    text = _fold(text)
-    found: list[Word] = []
+    text = _STREET.sub("Street", _SAINT.sub("Saint", text))
+    text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
+    # Accents are characters of their own in this form.
+    decomposed = unicodedata.normalize("NFKD", text)
+    text = "".join(char for char in decomposed if not unicodedata.combining(char))
+    text = _CLITIC.sub("", _NOT.sub(" not", text))
+    words: list[Word] = []
     end, quotes = 0, 0
     for match in _WORD.finditer(text):
         between = text[end : match.start()]
@@ -238,8 +244,13 @@ def words_of(text: str) -> tuple[Word, ...]:
         surface = match[0].replace("'", "")
         written = surface.lower()
         plain = _ALIASES.get(written) or _ALIASES.get(written.removesuffix("s"), written)
-        month = written == "may" and ((surface == "May" and found) or _beside_a_number(text, match.start(), end))
-        found.append(
+        month = False
+        if written == "may":
+            # A month inside a sentence or beside a number; at the beginning of a sentence it is most often the verb.
+            before, behind = text[max(0, match.start() - 3) : match.start()], text[end : end + 3]
+            beside_number = re.search(r"\d\s*$", before) or re.match(r",?\s*\d", behind)
+            month = bool((surface == "May" and words) or beside_number)
+        words.append(
             Word(
                 text=plain,
                 stem=_stem(plain),
@@ -247,27 +258,15 @@ def words_of(text: str) -> tuple[Word, ...]:
                 function=written in FUNCTION_WORDS and not month,
                 gap=_gap(between, text[max(0, match.start() - len(between) - 6) : match.start() - len(between)]),
                 quoted=quotes % 2 == 1,
-                glued=bool(found) and not any(char.isspace() or char in ",;:!?" for char in between),
+                glued=bool(words) and not any(char.isspace() or char in ",;:!?" for char in between),
             )
         )
-    return tuple(found)
+    return tuple(words)
 
 
 @lru_cache(maxsize=16384)
 def stems_of(text: str) -> frozenset[str]:
     return frozenset(word.stem for word in words_of(text) if not word.function)
-
-
-def _fold(text: str) -> str:
-    text = _STREET.sub("Street", _SAINT.sub("Saint", text))
-    text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
-    decomposed = unicodedata.normalize("NFKD", text)
-    text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return _CLITIC.sub("", _NOT.sub(" not", text))
-
-
-def _beside_a_number(text: str, start: int, end: int) -> bool:
-    return bool(re.search(r"\d\s*$", text[max(0, start - 3) : start]) or re.match(r",?\s*\d", text[end : end + 3]))
 
 
 def _gap(between: str, before: str) -> str:

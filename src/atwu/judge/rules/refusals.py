@@ -107,6 +107,7 @@ def is_refusal(text: str, question: str = "") -> bool:
         text: the answer.
         question: what was asked; its words are no content of the answer.
     """
+    # Before the patterns, which take a millisecond an answer.
     if not text.strip() or len(text) > _LONGEST:
         return False
     answer = _hide_quotations(_normalize(text))
@@ -130,8 +131,13 @@ def is_broken_refusal(text: str, question: str = "") -> bool:
     answer = _normalize(text)
     if is_refusal(answer):
         return False
-    starts = (match.start() for match in _REFUSAL_START.finditer(answer))
-    return any(_breaks_off(answer[:start].rstrip()) and is_refusal(answer[start:], question) for start in starts)
+    for match in _REFUSAL_START.finditer(answer):
+        before, behind = answer[: match.start()].rstrip(), answer[match.start() :]
+        # Words that end in an ellipsis, or without the sign that ends a sentence.
+        breaks_off = _WORD.search(before) is not None and not _ENDED.search(before)
+        if breaks_off and is_refusal(behind, question):
+            return True
+    return False
 
 
 _REFUSAL_START = re.compile(
@@ -142,11 +148,6 @@ Chinese and Japanese refusals."""
 _ENDED = re.compile(r"[!?:;。！？।؟\"')\]]$|(?<!\.)\.$")
 
 
-def _breaks_off(before: str) -> bool:
-    """Return whether a text with words ends within a sentence: with an ellipsis, or without the sign that ends one."""
-    return _WORD.search(before) is not None and not _ENDED.search(before)
-
-
 def _normalize(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
     text = _CONTRACTED.sub(lambda match: f"{match[1]} {_CONTRACTIONS[match[2].lower()]}", text)
@@ -155,6 +156,7 @@ def _normalize(text: str) -> str:
 
 def _hide_quotations(text: str) -> str:
     """Replace quotations that say the words of a refusal, unless the whole answer is one."""
+    # An answer in quotation marks as a whole is said by the model, not quoted.
     text = text.strip()
     whole = text.rstrip(".!").strip()
     if whole[:1] == '"' and whole[-1:] == '"' and whole.count('"') == 2:
@@ -220,10 +222,14 @@ def _kind(language: _Language, clause: str, asked: str, *, may_deny: bool) -> st
     if fact or language.persons.match(clause):
         return "content"
     speaker = language.first.search(clause)
-    if speaker is not None and _is_about_speaker(language, clause, clause[: speaker.start()]):
-        if may_deny and language.negations.search(clause):
-            return "statement"
-        return "padding"
+    if speaker is not None:
+        before = clause[: speaker.start()]
+        about_other = language.subordinates.match(clause) or language.others.search(before)
+        # A speaker who is named late is not what the clause is about.
+        if not about_other and len(_WORD.findall(before)) <= _WORDS_BEFORE_SPEAKER:
+            if may_deny and language.negations.search(clause):
+                return "statement"
+            return "padding"
     if language.offers.match(clause) or language.reasons.search(clause):
         return "padding"
     return "content"
@@ -242,7 +248,10 @@ def _statements(language: _Language, clause: str) -> Iterator[re.Match[str]]:
 
 def _is_said_by_speaker(language: _Language, clause: str, match: re.Match[str], asked: str) -> bool:
     """Return whether a statement is the speaker's, with no content before it."""
-    if (language.title_case and _is_title(clause, match)) or language.reported.search(clause):
+    # A title capitalizes its verbs: "I Don't Know How to Love Him".
+    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
+    title = bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
+    if (language.title_case and title) or language.reported.search(clause):
         return False
     before = clause[: match.start()]
     has_speaker = language.first.search(match[0]) is not None
@@ -264,15 +273,9 @@ def _is_said_by_speaker(language: _Language, clause: str, match: re.Match[str], 
     return padded and not about_other and not _tells_name_or_number(language, before, asked)
 
 
-def _is_about_speaker(language: _Language, clause: str, before: str) -> bool:
-    """Return whether a clause that names the speaker is about the speaker, by the words before the first "I" or "my"."""
-    if language.subordinates.match(clause) or language.others.search(before):
-        return False
-    return len(_WORD.findall(before)) <= _WORDS_BEFORE_SPEAKER
-
-
 def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
     """Return whether a clause has a name or number that the question does not have."""
+    # A name or number that the question lacks is content, whatever else is said.
     known = _words(asked) | _WELL_KNOWN
     words = re.findall(r"\w*\d\w*", clause)
     if language.names_capitalized:
@@ -280,13 +283,8 @@ def _tells_name_or_number(language: _Language, clause: str, asked: str) -> bool:
     return any(word.casefold() not in known and word.casefold().partition("-")[0] not in _WELL_KNOWN for word in words)
 
 
-def _is_title(clause: str, match: re.Match[str]) -> bool:
-    """Return whether an English statement is written as a title: "I Don't Know How to Love Him"."""
-    later = [word for word in match[0].split()[1:] if len(word) > 3 and word != "I'm"]
-    return bool(later) and all(word[0].isupper() for word in later) and not clause.isupper()
-
-
 def _is_padding(language: _Language, text: str, asked: str) -> bool:
+    # Words of the question are no content of an answer to it.
     rest = language.padding.sub(" ", text)
     if language.spaced:
         known = _words(asked) | _WELL_KNOWN
@@ -319,29 +317,22 @@ def _compile_language(table: dict[str, Any]) -> _Language:
     bounds = ("", "")
     if spaced:
         bounds = (r"(?<![\w'\-])", r"(?![\w\-])")
+    whole_words = "statements predicates offers reasons deflections first negations second persons apology"
+    patterns = {
+        name: pattern(table.get(name), before=bounds[0], after=bounds[1])
+        for name in (*whole_words.split(), "subordinates", "contrasts")
+    }
+    # These stand inside or beside a statement, whatever letters are next to them.
+    patterns |= {name: pattern(table.get(name)) for name in ("reported", "having", "objects")}
+    patterns["inverted"] = pattern(table.get("inverted"), after=bounds[1])
     after_others = rf"{bounds[1]}\W*$"
     if not spaced:
         after_others = "[^我私]*$"  # further words may stand between, but not "I"
+    patterns["others"] = pattern(table["others"], before=bounds[0], after=after_others)
     padding = sorted(table["padding"].split(), key=len, reverse=True)
+    patterns["padding"] = pattern(padding, before=bounds[0], after=bounds[1])
     return _Language(
-        statements=pattern(table["statements"], before=bounds[0], after=bounds[1]),
-        predicates=pattern(table.get("predicates"), before=bounds[0], after=bounds[1]),
-        offers=pattern(table["offers"], before=bounds[0], after=bounds[1]),
-        reasons=pattern(table.get("reasons"), before=bounds[0], after=bounds[1]),
-        deflections=pattern(table.get("deflections"), before=bounds[0], after=bounds[1]),
-        first=pattern(table.get("first"), before=bounds[0], after=bounds[1]),
-        negations=pattern(table.get("negations"), before=bounds[0], after=bounds[1]),
-        second=pattern(table.get("second"), before=bounds[0], after=bounds[1]),
-        reported=pattern(table.get("reported")),
-        persons=pattern(table.get("persons"), before=bounds[0], after=bounds[1]),
-        having=pattern(table.get("having")),
-        objects=pattern(table.get("objects")),
-        inverted=pattern(table.get("inverted"), after=bounds[1]),
-        apology=pattern(table["apology"], before=bounds[0], after=bounds[1]),
-        others=pattern(table["others"], before=bounds[0], after=after_others),
-        subordinates=pattern(table.get("subordinates"), before=bounds[0], after=bounds[1]),
-        contrasts=pattern(table["contrasts"], before=bounds[0], after=bounds[1]),
-        padding=pattern(padding, before=bounds[0], after=bounds[1]),
+        **patterns,
         spaced=spaced,
         title_case=table.get("title_case", False),
         speaker_named=table.get("speaker_named", False),

@@ -50,6 +50,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
     for word in words:
         kept.append(word)
         for period in range(3, min(_LONGEST_LOOP, len(kept) // 2) + 1):
+            # A short phrase may follow itself once with reason, as in two titles.
             span = period
             if period < 6:
                 span = 2 * period
@@ -61,6 +62,7 @@ def without_loops(words: Sequence[Word]) -> list[Word]:
 
 def repeats_words(words: Sequence[Word]) -> bool:
     """Return whether a text consists mostly of a few words, or repeats words directly."""
+    # A short answer repeats words with reason.
     if len(words) < 5:
         return False
     texts = [word.text for word in words]
@@ -103,6 +105,7 @@ def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Se
     hedges = sum(word.text in _HEDGE for item in chain for word in item.words)
     if hedges >= 2 or any(item.before == "or" for item in chain[1:]):
         return len(others)
+    # Without "or", a list may be several true things; only a long one of bare other values is a guess.
     bare = [
         item
         for item in others
@@ -152,9 +155,13 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
             return False
         if word.text in _NEGATION:
             denied = True
-            joined = place > 0 and (word.gap == "," or answer[place - 1].text == "and")
-            if joined and _is_other(answer[place - 1 - (answer[place - 1].text == "and")], like, own):
-                return True  # "Tarn, not Kelbury"
+            # "Tarn, not Kelbury", "Tarn and not Kelbury": the other value may stand before the denial.
+            before = place - 1
+            joined = place > 0 and (word.gap == "," or answer[before].text == "and")
+            if joined and answer[before].text == "and":
+                before -= 1
+            if joined and _is_other(answer[before], like, own):
+                return True
         if word.gap or word.text == "but":
             break
     contrast = like.capital or like.number
@@ -210,10 +217,12 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
     An answer that lists holders first and facts afterwards ("Ann and Bo, in Tarn and Moss") is not checked.
     """
     asked = stems_of(_RELATIVES)
-    if any(word.text == "and" for word in words_of(question)):  # asks about several holders by name
+    # "And" asks about several holders, which may have names instead of being relatives.
+    if any(word.text == "and" for word in words_of(question)):
         asked = stems_of(f"{_RELATIVES} {question}")
     told = [part for part in _parts(reference, asked) if part.values]
     held = [stem for part in told for stem in part.holders]
+    # A holder that is named twice in the reference tells nothing about whose a value is.
     once = {stem for stem in held if held.count(stem) == 1}
     if sum(bool(part.holders & once) for part in told) < 2:
         return None
