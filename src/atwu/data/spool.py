@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from atwu._cache import cache_folder, writable_folder
 from atwu._files import explain_full_disk
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _T = TypeVar("_T")
 
@@ -25,25 +27,31 @@ def store_rows(rows: Iterable[_T]) -> Sequence[_T]:
     first_rows = tuple(islice(rows, IN_MEMORY + 1))
     if len(first_rows) <= IN_MEMORY:
         return first_rows
-    spool = DiskRows[_T]()
+    spool = DiskRows(type(first_rows[0]))
     with explain_full_disk(cache_folder()):
         spool.extend(chain(first_rows, rows))
     return spool
 
 
 class DiskRows(Sequence[_T], Generic[_T]):
-    """Sequence of rows on disk, with 8 bytes of memory per row. Forked processes share the file."""
+    """Sequence of rows on disk, with 8 bytes of memory per row. Forked processes share the file.
 
-    def __init__(self) -> None:
+    Args:
+        kind: class of the rows; pydantic converts them to and from JSON.
+    """
+
+    def __init__(self, kind: type[_T]) -> None:
+        from pydantic import TypeAdapter
+
         folder = writable_folder(cache_folder())
         folder.mkdir(parents=True, exist_ok=True)
-        # Not in /tmp, which may be in memory. Without a name nobody else can open it, so its pickles are our own.
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (not in /tmp, which may be in memory)
+        self._form: TypeAdapter[_T] = TypeAdapter(kind)
         self._ends = array("q", [0])
 
     def extend(self, rows: Iterable[_T]) -> None:
         for row in rows:
-            self._ends.append(self._ends[-1] + self._file.write(pickle.dumps(row)))
+            self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
         self._file.flush()
 
     def __len__(self) -> int:
@@ -54,8 +62,10 @@ class DiskRows(Sequence[_T], Generic[_T]):
             return tuple(self[place] for place in range(*index.indices(len(self))))
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
-        # Forked processes share the position in the file, too, so it is not moved; Windows has neither forks nor `pread`.
-        if hasattr(os, "pread"):
-            return pickle.loads(os.pread(self._file.fileno(), end - begin, begin))
+        return self._form.validate_json(self._read(begin, end - begin))
+
+    def _read(self, begin: int, size: int) -> bytes:
+        if hasattr(os, "pread"):  # forked processes share the position in the file, too
+            return os.pread(self._file.fileno(), size, begin)
         self._file.seek(begin)
-        return pickle.loads(self._file.read(end - begin))
+        return self._file.read(size)
