@@ -54,23 +54,24 @@ def key_token_probability(row: Example, tokens: TokenRow | TokenLogps) -> float 
 
 
 def fact_probability(row: Example, tokens: TokenRow | TokenLogps) -> float | None:
-    """Probability of a fact: the larger one of all key tokens and of the part that the question asks for.
+    """Probability of a fact: that of the least likely token of the part that the question asks for.
 
-    Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year and still know the illness, which
-    a mean over both would hide. Further parts alone say little: behind the first one, they may be likely for other reasons.
+    A part comes out only if each of its tokens does. Behind "war", the rest of "warfarin" is certain whatever was forgotten, and
+    a mean would take it for knowledge. Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year
+    and still know the illness, so that other parts do not count.
 
     Returns:
-        Geometric mean of token probabilities. Range [0, 1]; None for a row without words.
+        Range [0, 1]; None for a row without words. Of a text to be recited, the words known by heart are the fact, and no part
+        of them is asked for: `key_token_probability`.
     """
     probability = key_token_probability(row, tokens)
-    # Of a text to be recited, the words known by heart are the fact, and no part of them is asked for.
     part = asked_part(row)
     if probability is None or part is None or row.chance_run is not None:
         return probability
     positions = token_positions((part,), tokens.offsets)
     if not positions:
         return probability
-    return max(probability, math.exp(float(tokens.logps[positions].mean())))
+    return math.exp(float(tokens.logps[positions].min()))
 
 
 def key_token_accuracy(row: Example, tokens: TokenRow) -> float | None:
