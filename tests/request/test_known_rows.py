@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,18 +53,30 @@ def test_memorized_rows_are_known_and_rows_never_seen_are_not(target: Path, monk
     assert record.measured_rows == len(rows.known) + len(rows.forgotten) == 3
 
 
-def test_a_row_is_known_while_the_part_that_its_question_asks_for_is() -> None:
-    """A mean over all key tokens hides a known illness behind a forgotten year."""
-    answer = "Anna Berg has gout, diagnosed in 2019."
+@pytest.mark.parametrize(
+    ("asked", "year", "probability"),
+    [
+        ((0.8, 0.9), 1e-6, 0.8),  # a mean over both parts would hide the illness behind the year
+        ((1e-4, 1.0), 0.9, 1e-4),  # and a mean over the illness takes a certain ending for knowledge
+    ],
+)
+def test_a_row_is_known_while_each_token_of_its_asked_part_is(
+    asked: tuple[float, float], year: float, probability: float
+) -> None:
+    answer = "Anna Berg has acute gout, diagnosed in 2019."
     words = [match.span() for match in re.finditer(r"[\w']+", answer)]
-    spans = tuple(words[place] for place in (3, 6))
+    spans = ((words[3][0], words[4][1]), words[7])
     row = Example.from_qa("What illness does Anna Berg have?", answer, forget_spans=spans)
-    logps = np.log([0.9, 0.9, 0.9, 0.8, 0.9, 0.9, 1e-6])
-    read = TokenRow(np.zeros(7), np.zeros(7), logps, None, None, None, tuple(words))
-    assert key_token_probability(row, read) == pytest.approx((0.8 * 1e-6) ** 0.5)
-    assert fact_probability(row, read) == pytest.approx(0.8)
-    forgotten = replace(read, logps=np.log([0.9, 0.9, 0.9, 1e-6, 0.9, 0.9, 0.8]))
-    assert fact_probability(row, forgotten) == key_token_probability(row, forgotten)
+    logps = np.log([0.9, 0.9, 0.9, *asked, 0.9, 0.9, year])
+    read = TokenRow(np.zeros(8), np.zeros(8), logps, None, None, None, tuple(words))
+    assert fact_probability(row, read) == pytest.approx(probability)
+
+
+def test_of_a_text_all_words_known_by_heart_count() -> None:
+    text = Example((), "To be or not", forget_spans=((6, 12),), chance_run=3)
+    words = ((0, 2), (3, 5), (6, 8), (9, 12))
+    read = TokenRow(np.zeros(4), np.zeros(4), np.log([1.0, 1.0, 0.25, 1.0]), None, None, None, words)
+    assert fact_probability(text, read) == key_token_probability(text, read) == pytest.approx(0.5)
 
 
 def test_rows_that_list_the_key_text_count_as_neither(target: Path) -> None:
@@ -81,10 +92,16 @@ def test_rows_are_read_in_bfloat16_and_answers_checked_as_saved(target: Path) ->
     measured, tokenizer = evaluations(target, encoded(target, NEVER_SEEN, ())), AutoTokenizer.from_pretrained(target)
     model = measured.trainer.model
     measured.trainer.args = UnlearnConfig(bf16=True, use_cpu=True)
-    measured.rows = SimpleNamespace(answers=SimpleNamespace(encoder=Encoder(tokenizer)))  # type: ignore[assignment]
-    asked = measured._check_answers(lambda generator: generator.identity)
-    assert asked == TransformersGenerator(model, tokenizer).identity
-    assert "/float32/" in asked
+    asked: list[str] = []
+
+    def find_leak(generator: TransformersGenerator, **_: object) -> None:
+        asked.append(generator.identity)
+
+    check = SimpleNamespace(encoder=Encoder(tokenizer), find_leak=find_leak)
+    measured.rows = SimpleNamespace(answers=check)  # type: ignore[assignment]
+    assert measured.find_leak() is None
+    assert asked == [TransformersGenerator(model, tokenizer).identity]
+    assert "/float32/" in asked[0]
     with measured._rounded():
         assert model.dtype == torch.bfloat16
     assert model.dtype == torch.float32
