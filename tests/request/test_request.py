@@ -74,7 +74,7 @@ def test_rows_are_forgotten_with_automatic_settings(
     history = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(each["retain_losses"]) for each in history["eval_steps"]} == {3}  # questions, text, retain set
     first, last = history["eval_steps"][0], history["eval_steps"][-1]
-    assert first["known_rows"] / first["measured_rows"] > 0.5
+    assert first["known_rows"] >= len(ROWS)
     assert last["known_rows"] < first["known_rows"]
     assert [sample.set for sample in outcome.verdict.samples] == ["forget"] * 3  # there are no neighbours
     assert all(sample.answer and sample.question for sample in outcome.verdict.samples)

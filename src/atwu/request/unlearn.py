@@ -114,10 +114,11 @@ def unlearn(
         columns=columns,
         overwrite=overwrite,
     )
-    if isinstance(model, ModelSource):
-        source = model
-    else:
-        source = ModelSource(model=str(model))
+    if isinstance(model, Path):
+        model = str(model)
+    source = model
+    if not isinstance(source, ModelSource):
+        source = ModelSource(model=source)
     asked = None
     to_ask = asked_source(forget, about=about, kind=kind)
     if to_ask is None:
