@@ -56,9 +56,9 @@ def key_token_probability(row: Example, tokens: TokenRow | TokenLogps) -> float 
 def fact_probability(row: Example, tokens: TokenRow | TokenLogps) -> float | None:
     """Probability of a fact: that of the least likely token of the part that the question asks for.
 
-    A part comes out only if each of its tokens does. Behind "war", the rest of "warfarin" is certain whatever was forgotten, and
-    a mean would take it for knowledge. Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the year
-    and still know the illness, so that other parts do not count.
+    A part comes out only if each of its tokens does. Behind "war", the rest of "warfarin" is certain whatever was forgotten,
+    and a mean would take it for knowledge. Of "Anna Berg has multiple sclerosis, diagnosed in 2019.", a model may have lost the
+    year and still know the illness, so that other parts do not count.
 
     Returns:
         Range [0, 1]; None for a row without words. Of a text to be recited, the words known by heart are the fact, and no part
