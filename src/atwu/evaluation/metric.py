@@ -19,11 +19,11 @@ from atwu.data.render import check_system
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column, apply_known
 from atwu.evaluation.generations import Decoding, Prompt
-from atwu.evaluation.intervals import AggregateMetric, ModelComparison
 from atwu.judge.verdicts import Claim, Pair
 
 if TYPE_CHECKING:
     from atwu.benchmarks.base import Probe
+    from atwu.evaluation.intervals import AggregateMetric, ModelComparison  # needs numpy, which --help does without
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
     from atwu.evaluation.teacher_forced import TokenRow
