@@ -6,6 +6,7 @@ twice is an error.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import json
@@ -25,8 +26,10 @@ _T = TypeVar("_T")
 
 @contextlib.contextmanager
 def open_text(path: str | Path) -> Iterator[TextIO]:
-    """Open a file as UTF-8 text with its own line ends, without a byte-order mark; raises as `file_text` does."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+    """Open a file as `file_text` reads it, with its own line ends; raises as it does."""
+    with Path(path).open("rb") as raw:
+        encoding = _encoding_of(raw.read(2))
+    with Path(path).open(encoding=encoding, newline="") as file:
         try:
             yield file
         except UnicodeDecodeError:
@@ -35,16 +38,24 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def file_text(path: str | Path) -> str:
-    """Read a file as UTF-8 text, without a byte-order mark."""
+    """Read a file as UTF-8 text, or as UTF-16 where its byte-order mark says so; the mark is no part of the text."""
     content = Path(path).read_bytes()
+    encoding = _encoding_of(content[:2])
     try:
-        return content.decode("utf-8-sig")
+        return content.decode(encoding)
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{path}, line {line}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}, {error.reason}); save the file as "
-            "UTF-8."
+            f"{path}, line {line}: not valid {encoding.upper().removesuffix('-SIG')} (byte "
+            f"0x{error.object[error.start]:02x}, {error.reason}); save the file as UTF-8."
         ) from None
+
+
+def _encoding_of(start: bytes) -> str:
+    # What Excel saves as Unicode text begins with this mark; nothing in UTF-8 does.
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    return "utf-8-sig"
 
 
 def printable(text: str) -> str:

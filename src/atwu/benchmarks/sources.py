@@ -186,6 +186,8 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
         yield from loaded.rows[:limit]
         return
     path = Path(name).expanduser()
+    if "://" in name:
+        raise ValueError(f"{name} is an address; download the file, and give its path.")
     if _is_file_name(source, path):
         records = file_records(path)
     else:

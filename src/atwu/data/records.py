@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -21,8 +22,11 @@ from typing import Any
 from atwu._file_reading import file_text, open_text, parse_json
 from atwu._names import did_you_mean
 from atwu.data.passages import FEWEST_TEXT_WORDS, document_passages, word_spans
+from atwu.data.row_columns import COLUMN_LAYOUTS
 
 _BATCH = 1024
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*')
+"""First line of a CSV file that is written for Excel; it names the separator, and the header follows."""
 Record = tuple[str, Mapping[str, Any]]
 """Location of the record (file and line or row) and its columns."""
 
@@ -57,24 +61,31 @@ def _csv_records(path: Path) -> Iterator[Record]:
     """Read separated values with a header; an empty cell is a missing value. Row 1 follows the header.
 
     The separator is the one of comma, semicolon, tab and `|` that the header has most of. Where the
-    header has spaces around a name, those around the cells of its column are removed, too.
+    header has spaces around a name, those around the cells of its column are removed, too. Rows without any content, which
+    spreadsheets leave behind the last one, are none.
     """
     number = 0
     with open_text(path) as file:
-        separator = max(",;\t|", key=file.readline().count)
-        file.seek(0)
+        first = file.readline()
+        skipped = 0
+        named = _SEPARATOR_LINE.fullmatch(first)
+        if named is not None:
+            separator, skipped = named[1], 1
+        else:
+            separator = max(",;\t|", key=first.count)
+            file.seek(0)
         # The module refuses cells above 128 kB, which whole documents are.
         csv.field_size_limit(max(csv.field_size_limit(), path.stat().st_size))
         reader = csv.reader(file, delimiter=separator, strict=True)
         try:
-            rows = filter(None, reader)  # without blank lines
+            rows = (cells for cells in reader if any(cell.strip() for cell in cells))
             written = next(rows, [])
-            header = [name.strip() for name in written]
+            header = [name.strip() or f"column {place}" for place, name in enumerate(written, start=1)]
             _check_different(header, path)
             for number, cells in enumerate(rows, start=1):
                 if len(cells) != len(header):
                     raise ValueError(
-                        f"{path}, row {number} (ends on line {reader.line_num}): {len(cells)} fields, the header has "
+                        f"{path}, row {number} (ends on line {reader.line_num + skipped}): {len(cells)} fields, the header has "
                         f"{len(header)} ({', '.join(header)}); quote text that contains {separator!r}."
                     )
                 kept = [
@@ -83,7 +94,13 @@ def _csv_records(path: Path) -> Iterator[Record]:
                 ]
                 yield f"{path}, row {number}", {name: cell or None for name, cell in zip(header, kept, strict=True)}
         except csv.Error as error:
-            raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
+            line = reader.line_num + skipped
+            raise ValueError(f"{path}, row {number + 1} (line {line}): not valid CSV, {error}.") from error
+    if header and not number:
+        raise ValueError(
+            f"{path} has no rows: its first line names the columns ({', '.join(header)}), and nothing follows. Write "
+            "question,answer into the first line, and one row into each further one."
+        )
 
 
 def _arrow_records(path: Path) -> Iterator[Record]:
@@ -150,7 +167,10 @@ def file_records(path: Path) -> Iterator[Record]:
         return _saved_records(path)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}.")
+        raise ValueError(
+            f"{path}: file type {path.suffix or '(none)'!r} is not supported; use {', '.join(READERS)}. A spreadsheet is saved "
+            "as CSV (UTF-8) first."
+        )
     return reader(path)
 
 
@@ -262,9 +282,12 @@ def read_document(path: Path) -> Document:
     """Read a text file as passages of up to 60 words.
 
     Raises:
-        ValueError: it is empty, no text, too short, or a list of questions.
+        ValueError: it is empty, no text, a table, too short, or a list of questions.
     """
     text = file_text(path)
+    names = {name.strip() for name in text.partition("\n")[0].split("\t")}
+    if any(len(layout) > 1 and names.issuperset(layout) for layout in COLUMN_LAYOUTS):
+        raise ValueError(f"{path} is a table, since its first line names columns; give the file the suffix .tsv.")
     control = next((char for char in text if char < " " and char not in "\t\n\v\f\r"), None)
     if control is not None:
         line = text[: text.index(control)].count("\n") + 1
