@@ -62,6 +62,8 @@ FAMILIES = {
     "Falcon H1 (Mamba hybrid)": "falcon_h1",
     "Nemotron H (Mamba hybrid)": "nemotron_h",
     "Granite 4 (Mamba hybrid)": "granitemoehybrid",
+    "MiniMax (lightning attention)": "minimax",
+    "LFM 2 MoE (short convolutions)": "lfm2_moe",
     "Qwen 3.5 with images": "qwen3_5",
     "Gemma 4 with images": "gemma4",
     "Llama 4 with images": "llama4",
