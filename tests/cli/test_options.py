@@ -163,3 +163,8 @@ def test_errors_of_unknown_options_name_the_closest_one(tmp_path):
     (tmp_path / "run.yaml").write_text("batch_size: 4\n")
     said = str(run_here(*UNLEARN, "--config", tmp_path / "run.yaml").exception)
     assert "the key of --batch-size is per_device_train_batch_size" in said
+
+
+def test_the_device_option_of_other_commands_is_answered_with_that_of_training():
+    said = str(run_here(*UNLEARN, "--device=cpu").exception)
+    assert "unknown option --device; training takes the GPU if there is one, and the CPU with --use-cpu." in said

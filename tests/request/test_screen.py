@@ -7,9 +7,11 @@ import re
 
 import pytest
 
+from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN
 from atwu.evaluation.facts.fact_table import FactCount, FactTable
 from atwu.request.screen import answer_lines, excerpt, shorten, state_lines, verdict_html, verdict_text
+from atwu.request.text_wording import count_facts
 from atwu.request.verdict import StateCount, decide
 from tests.request.tables import KNOWN, answer, table
 
@@ -131,3 +133,10 @@ def test_answers_are_printed_and_shown_in_notebooks_as_plain_text(text: str) -> 
     verdict = decide(KNOWN, FactTable((*table(0).records, loud)), retain_loss_increase=0.0, max_retain_increase=0.15)
     assert "\x1b" not in verdict_text(verdict)
     assert "<b>bold" not in verdict_html(verdict)
+
+
+def test_one_fact_and_several_texts_are_counted_in_words() -> None:
+    fact, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A text.", chance_run=4)
+    assert count_facts([fact]) == "1 fact"
+    assert count_facts([fact, text, text]) == "1 fact and 2 texts"
+    assert count_facts([text]) == "1 text"

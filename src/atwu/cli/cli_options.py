@@ -263,6 +263,8 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
         return f"unexpected argument {word!r}."
     flags = ["--help", *(flag for option in options if not option.positional for flag in (option.flag, *option.alias))]
     flag = word.partition("=")[0]
+    if flag == "--device" and "--use-cpu" in flags:  # training has no such option, unlike the other commands
+        return "unknown option --device; training takes the GPU if there is one, and the CPU with --use-cpu."
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 

@@ -58,7 +58,7 @@ from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
-from atwu.request.text_wording import fact_noun, measure_text_chance, unseen_wordings
+from atwu.request.text_wording import count_facts, measure_text_chance, unseen_wordings
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
 from atwu.request.verdict import decide, nothing_to_forget
 from atwu.training.config import UnlearnConfig
@@ -70,6 +70,9 @@ from atwu.training.unlearn_run import check_run
 
 FACTS_SHOWN = 3
 """Forget rows that are shown with their facts before training."""
+MOST_CHARS_PER_TOKEN = 32
+"""Characters of an answer for each token that is read of a row, at most. A token of a text has about four, so that of a longer
+answer less than an eighth would be unlearned; and to find its facts takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ def prepare(
     """
     key = request.key(config)
     _check_sets(request)
+    _check_lengths(request, config.max_length)
     files = RequestFolder(folder.work)
     if _resumes(folder, files, key):
         return _resume(request, files, say)
@@ -202,9 +206,7 @@ def _nothing_to_forget(
     """
     if states_own_question(original.generator, sets[FORGET], reading):
         return None
-    say(
-        f"nothing is said as written; asking the original model in all ways about {len(sets[FORGET])} {fact_noun(sets[FORGET])}"
-    )
+    say(f"nothing is said as written; asking the original model in all ways about {count_facts(sets[FORGET])}")
     said = ask_model(original.generator, sets, reading, progress="original model")
     if not nothing_to_forget(said):
         return None
@@ -229,6 +231,20 @@ def _check_sets(request: UnlearningRequest) -> None:
     check_no_overlap(request.retain_rows, removed, source=request.retain, why=again)
     before = "was in the forget set of an earlier request"
     check_no_overlap(request.retain_rows, request.earlier_rows, source=request.retain, why=before)
+
+
+def _check_lengths(request: UnlearningRequest, max_length: int) -> None:
+    """Check that no answer is far longer than what is read of it.
+
+    Raises:
+        ValueError: one is; the message names the row.
+    """
+    for number, row in enumerate(request.rows, start=1):
+        if len(row.answer) > MOST_CHARS_PER_TOKEN * max_length:
+            raise ValueError(
+                f"{request.forget}: the answer of row {number} has {len(row.answer):,} characters, of which only {max_length} "
+                "tokens are read. Write one fact a row; a document is given as a .txt file, which is cut into passages."
+            )
 
 
 def _open_original(request: UnlearningRequest, config: UnlearnConfig, say: Say) -> _OriginalModel:

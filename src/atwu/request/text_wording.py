@@ -95,12 +95,11 @@ RECITED_MEANS = (
 )
 
 
-def fact_noun(rows: Sequence[Example]) -> str:
-    """Return what some rows hold, in the plural."""
+def count_facts(rows: Sequence[Example]) -> str:
+    """Return how many facts and texts some rows hold, such as "3 facts and 1 text"."""
     texts = sum(row.chance_run is not None for row in rows)
-    if not texts:
-        return "facts"
-    return "texts" if texts == len(rows) else "facts and texts"
+    numbers = {"fact": len(rows) - texts, "text": texts}
+    return " and ".join(count_of(number, noun) for noun, number in numbers.items() if number)
 
 
 def only_texts(answers: FactTable) -> bool:
