@@ -60,18 +60,21 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
     assert message in atwu("ask", "--model", "no-such-model", *arguments, code=code)
 
 
-def test_a_server_that_fails_leaves_one_line_and_an_empty_file(
+def test_a_server_that_fails_at_once_leaves_one_line_and_the_files_as_they_were(
     atwu: Callable[..., str], server: ChatServer, tmp_path: Path
 ) -> None:
-    rows = tmp_path / "rows.jsonl"
+    rows, page = tmp_path / "rows.jsonl", tmp_path / "rows.html"
+    rows.write_text("rows of yesterday\n", encoding="utf-8")
     printed = atwu(
         *("ask", "--model", "m", "--model-url", server.url("unauthorized"), "--about", "Egypt", "--kind", "place"),
-        *("--output", rows),
+        *("--output", rows, "--html", page, "--overwrite"),
         code=1,
     )
-    assert "error: none of 1 prompts got an answer" in printed or "401" in printed
+    assert "set ATWU_MODEL_KEY to a valid one" in printed
     assert "says nothing" not in printed  # nothing was asked, so nothing is known about the model
-    assert rows.is_file()
+    assert "written" not in printed
+    assert rows.read_text(encoding="utf-8") == "rows of yesterday\n"
+    assert not page.exists()
 
 
 def test_a_server_that_is_not_there_is_named_in_one_line(atwu: Callable[..., str]) -> None:

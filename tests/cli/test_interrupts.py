@@ -104,6 +104,16 @@ def test_a_signal_ignored_by_the_parent_process_is_ignored() -> None:
     assert process.returncode == 128 + signal.SIGTERM
 
 
+def test_asking_a_served_model_is_not_said_to_resume(environment, server) -> None:
+    words = ("ask", "--model", "m", f"--model-url={server.url('slow-ask')}", "--about", "Egypt", "--kind", "place")
+    command = Started(words, env=environment)
+    wait_for(lambda: server.count("slow-ask") > 0, command)
+    command.send(signal.SIGTERM)
+    done = command.wait()
+    assert done.returncode == 128 + signal.SIGTERM
+    assert re.search("^atwu ask: stopped by SIGTERM.*; the same command asks the server again$", done.stderr, re.M)
+
+
 def test_calls_in_flight_are_awaited_and_stored(models, environment, server, tmp_path):
     command = Started(
         arguments(models, server.url("slow"), tmp_path / "eval.json"),

@@ -37,6 +37,7 @@ ERRORS = {
     "flagged": (403, "Your input was flagged by moderation"),
     "unknown-model": (404, "The model `tiny` does not exist."),
     "bad-request": (400, "the prompt is too long; got {header}"),
+    "broken": (500, "Internal Server Error"),
     "long": (400, "the text about temperature and seed is too long"),
 }
 FAILURES_FIRST = 2

@@ -192,6 +192,7 @@ def test_transient_failures_are_retried(server: str, behaviour: str) -> None:
         ("always-timeout", r"0\.3 seconds"),
         ("always-error-500", r"500.*out of order, sorry; \*\*\*"),
         ("always-cut-middle", "RemoteProtocolError"),
+        ("broken", r"500: Internal Server Error; the server's log has the reason \(a model without a chat template"),
     ],
 )
 def test_permanent_failures_end_with_a_message_after_a_bounded_number_of_attempts(

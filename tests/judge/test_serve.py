@@ -15,10 +15,16 @@ import pytest
 
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example, Message
+from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
+from atwu.evaluation.facts.askings import form_askings
+from atwu.evaluation.facts.fact_table import answerer, ask_facts
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.asking.ask import ask as ask_model
 from tests.commands import Started, run_command
 from tests.judge.conftest import ask
 from tests.judge.tiny_chat import save_chat_model
@@ -108,3 +114,26 @@ def test_a_served_model_gets_the_same_scores_as_locally(folder: Path, address: s
     done = run_command(["evaluate", "--model", folder, *where, *asked, "--metrics", "memorization"], env=surroundings)
     assert done.returncode == 1
     assert re.search("'memorization'.*weights", " ".join(done.stderr.split()))
+
+
+def test_a_served_model_says_the_same_to_questions_as_its_folder(folder: Path, address: str, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.txt"
+    questions.write_text("Where was Orla Venn born?\nTavi Brook keeps\n", encoding="utf-8")
+    here = ask_model(folder, questions=questions, device="cpu")
+    served = ask_model(folder, questions=questions, model_url=address)
+    assert served.interrupted is None
+    said = {fact.row.question: fact.row.answer for fact in here.facts}
+    assert {fact.row.question: fact.row.answer for fact in served.facts} == said
+    assert served.facts
+
+
+def test_the_facts_of_a_served_model_are_those_of_its_folder(folder: Path, address: str) -> None:
+    """The table that a verdict is decided from: every fact in every form, with answers and what they state."""
+    rows = [Example.from_qa("Orla Venn was born in", "Kelbury keeps bees"), Example.from_qa("Tavi Brook", "keeps bees")]
+    how = Decoding(max_new_tokens=8)
+    askings = form_askings(rows, forms=("question", "blank", "complete", "lower_case"))
+    model, tokenizer = open_model(str(folder), ModelLoadArgs(), device="cpu")
+    here = ask_facts(answerer(TransformersGenerator(model, tokenizer), decoding=how), askings)
+    chat = OpenAIChat(str(folder), base_url=address, max_retries=1)
+    assert ask_facts(answerer(EndpointGenerator(chat), decoding=how), askings) == here
+    assert any(record.answer for record in here.records)

@@ -67,9 +67,9 @@ RESUMABLE = frozenset(
         "ask",
     ]
 )
+"""Commands that go on where they were stopped when the same line is run again."""
 DISTRIBUTED = frozenset(["unlearn", "finetune"])
 """Commands that run in several processes (torchrun), and start again with --overwrite."""
-"""Commands that go on where they were stopped when the same line is run again."""
 _LONGEST = 600
 """Characters of an error, at most: that of a library may have pages."""
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -145,6 +145,8 @@ def run_cli(words: Sequence[str]) -> None:
         then = "the same command resumes"
         if name in DISTRIBUTED and "--overwrite" in rest:
             then = "the same command starts again (--overwrite)"
+        if any(word.partition("=")[0] == "--model-url" for word in rest):  # its model may change under its name
+            then = "the same command asks the server again"
     set_command_name(name, then=then)
     try:
         if name in COMMANDS:

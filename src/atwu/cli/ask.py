@@ -13,6 +13,7 @@ from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import DEVICE, ROWS_HELP, note, open_rows, plain_table, say, stand_out, terminal
 from atwu.errors import UsageError
+from atwu.judge.open_judge import MODEL_KEY
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class AskCommand:
         "Base URL of an OpenAI-compatible server, such as http://localhost:8000/v1, that serves the model.", None
     )
     model_key: str = cli_option(
-        "Environment variable with the API key of --model-url.", "OPENAI_API_KEY", needs="model_url", common=False
+        "Environment variable with the API key of --model-url.", MODEL_KEY, needs="model_url", common=False
     )
     device: str | None = cli_option(DEVICE, None, common=False)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
@@ -87,7 +88,8 @@ class AskCommand:
             **values_of(self, "model_url", "model_key", "system", "seed", "device", "loading"),
             say=note,
         )
-        self._write(result)
+        if result.rows or result.interrupted is None:  # of a server that failed at once, an earlier file stays
+            self._write(result)
         kept = ""
         if result.interrupted is None or result.facts or result.texts:
             _show(result, every=self.every)

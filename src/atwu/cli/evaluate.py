@@ -22,7 +22,7 @@ from atwu.cli.shared import (
     warn,
 )
 from atwu.errors import UsageError
-from atwu.judge.open_judge import EstimatedJudgeOptions
+from atwu.judge.open_judge import MODEL_KEY, EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class EvaluateCommand(NamesRows):
     )
     model_key: str = cli_option(
         "Environment variable with the API key of --model-url, if required.",
-        "ATWU_MODEL_KEY",
+        MODEL_KEY,
         group=EVALUATED_MODEL,
         needs="model_url",
     )

@@ -326,6 +326,8 @@ class OpenAIChat:
         if 300 <= status < 400:
             target = str(error.response.headers.get("location", "elsewhere")).partition("?")[0]
             return f"the server redirects to {self._endpoint.scrub(target)}; give the final address", True
+        if status == 500 and "internal server error" in said.lower():  # `transformers serve` gives no reason
+            said += "; the server's log has the reason (a model without a chat template cannot be served, for example)"
         return said, status == 402 or error.code == "insufficient_quota"
 
     def _server_message(self, error: Any) -> str:

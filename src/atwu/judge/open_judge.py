@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from atwu.judge.chat_model import ChatModel
     from atwu.judge.verdicts import Judge
 
+MODEL_KEY = "ATWU_MODEL_KEY"
+"""Environment variable with the key of a served model; not the one of the judge, which another server must not see."""
+
 
 def _judge_option(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, "group": "Judge", **more})

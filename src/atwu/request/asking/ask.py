@@ -17,6 +17,7 @@ from atwu.data.passages import Passage, passages, sentences, word_spans
 from atwu.data.recitation import compare_wording
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
+from atwu.judge.open_judge import MODEL_KEY
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
@@ -151,7 +152,7 @@ def ask(
     limit: int = MOST_PASSAGES,
     compare: str | Path | None = None,
     model_url: str | None = None,
-    model_key: str = "OPENAI_API_KEY",
+    model_key: str = MODEL_KEY,
     system: str | None = None,
     seed: int = 0,
     device: str | None = None,
