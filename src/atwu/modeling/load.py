@@ -40,6 +40,8 @@ from atwu.modeling.tokenizer_file import follow_file, set_chat_template
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
+_UNSAFE_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+"""Suffixes of weights that PyTorch saves as pickles."""
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -93,9 +95,11 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         raise FileNotFoundError(f"{name} contains no model: {CONFIG} is missing.{unfinished}")
     check_files(path)
     if weights and not list(path.glob("*.safetensors")):
-        raise FileNotFoundError(
-            f"{name} contains no .safetensors weights; other formats are not loaded because they can run code."
-        )
+        others = sorted(file.name for file in path.iterdir() if file.suffix in _UNSAFE_WEIGHTS)
+        reason = "copy or download the model again."
+        if others:
+            reason = f"{others[0]} is not loaded, since such files can run code."
+        raise FileNotFoundError(f"{name} contains no .safetensors weights; {reason}")
     if stored_bits(name) is not None:
         require("bitsandbytes", extra="quantize")
         quiet_bitsandbytes()

@@ -36,6 +36,7 @@ _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _SIZES = ("intermediate_size", "head_dim", "vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _EPSILON = re.compile(r"\w*norm\w*_eps(ilon)?")
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _INTEGER = re.compile(r"[IU]\d+|BOOL")
 _LONGEST = 300
 
@@ -71,6 +72,8 @@ def check_files(folder: str | Path) -> None:
     folder = Path(folder)
     if not folder.is_dir():
         return
+    for path in sorted((*folder.glob("*.safetensors"), *folder.glob("tokenizer.*"))):
+        _check_no_pointer(path)
     for path in sorted(folder.glob("*.safetensors")):
         with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
             types = {name: file.get_slice(name).get_dtype() for name in file.offset_keys() if name.endswith(".weight")}
@@ -92,6 +95,17 @@ def check_files(folder: str | Path) -> None:
     template = folder / CHAT_TEMPLATE
     if template.exists() and not file_text(template).strip():
         raise ModelFileError(f"{template} is empty; restore it, or remove it for prompts without a chat template.")
+
+
+def _check_no_pointer(path: Path) -> None:
+    """Check that a file is no pointer of Git LFS, which a clone without it leaves in place of large files."""
+    with path.open("rb") as file:
+        start = file.read(len(_LFS_POINTER))
+    if start == _LFS_POINTER:
+        raise ModelFileError(
+            f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder, or download the model "
+            "from the Hub."
+        )
 
 
 def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
