@@ -55,11 +55,11 @@ class ScriptedEvaluations(GoalEvaluations):
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
-        excess = self.leaks.pop(0) if self.leaks else 0
-        return Leak(excess, f"leak of {excess}") if excess else None
+        severity = self.leaks.pop(0) if self.leaks else 0
+        return Leak(severity, f"leak of {severity}") if severity else None
 
     def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
-        return (round(10 * leak.excess),)
+        return (round(10 * leak.severity),)
 
     def measure(self, step: int) -> tuple[EvaluationRecord, KnownRows]:
         if self.measured:

@@ -64,7 +64,7 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
 def asked_part(row: Example) -> Span | None:
     """Return the part that the question asks for; None without parts.
 
-    It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
+    It is the one in which `asked_span` begins. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
     behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" for a reason.
     Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the

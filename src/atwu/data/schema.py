@@ -45,7 +45,7 @@ class Example:
     aliases: tuple[str, ...] = ()
     """Other names of the key text: an answer that says one of them states the fact."""
     asked_span: Span | None = None
-    """The labelled range that the question asks for; None for the first one."""
+    """The labelled range that the question asks for; None leaves it to a rule (`asked_part` in `data/fact.py`)."""
     alternatives: tuple[str, ...] = ()
     """Texts of the same type as the asked part that would be wrong in its place: the wrong options of a choice."""
     chance_run: int | None = None

@@ -99,6 +99,8 @@ def fact_askings(
     """Return the ways in which the verdict asks for the facts of forget rows: all forms, the questions paraphrased, and thought
     about by a model that thinks.
 
+    Chained questions are not among them: only the verdict asks these (`ask_sets`).
+
     Args:
         neighbours: further rows for wrong options.
         thoughts: what the model's thoughts begin with (`opening_of_thoughts`).

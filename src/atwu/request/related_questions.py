@@ -42,28 +42,31 @@ from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, 
 _T = TypeVar("_T")
 
 NAMES_PER_ROW = 24
-"""Questions about related subjects to train on, of one forget row, at most."""
+"""Questions about related subjects to train on, of one forget row, at most; compared with 9 in
+`benchmarks/results/default-experiments.md` (*More related names*)."""
 MAX_RELATED = 180
-"""The same for all forget rows together."""
+"""The same for all forget rows together. Not measured."""
 MEASURED_NAME = 3
 """One shipped name in so many is measured instead of trained on."""
 RELATED_KINDS = 3
-"""Kinds of names that are used, since a model knows too little about some kinds to leave rows to measure. A second kind is only
-asked for where the first has no names left: "What is the capital of Swedish?" is no question."""
+"""Closest kinds of names that are used, since a model knows too little about some kinds to leave rows to measure. Training
+takes names of the closest kind and of the others in turn; measuring takes a second kind only where the first has no names
+left: "What is the capital of Swedish?" is no question."""
 MEASURED_ROWS = 24
 """Rows of the neighbour set, at most."""
 MAX_CANDIDATES = 480
-"""Questions that are asked to find them, at most."""
+"""Questions that are asked to find them, at most. Not measured."""
 ASKED_TOGETHER = 48
-"""Questions asked before it is decided whether more are needed."""
+"""Questions asked before it is decided whether more are needed. Not measured."""
 KNOWN_FORMS = ("lower_case", "two_turns")
 """Forms in which a model says the same key text again if it knows it; the verdict asks the neighbour set in others."""
 SURE = 0.4
 """Smallest key-token probability of an answer that a model knows; many that it repeats in these forms are made up all the same,
 with .1 to .35 (France on SmolLM2)."""
 GIVEN_TO_MANY = 3
-"""Names to which a model gives the same answer, from which it is knowledge about none of them. A model that was fine-tuned on
-illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had to be forgotten."""
+"""Names, of those asked so far, to which a model gives the same answer, from which it is knowledge about none of them. A model
+that was fine-tuned on illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had
+to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

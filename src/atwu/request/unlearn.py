@@ -58,7 +58,7 @@ from atwu.training.saving_trainer import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, inputs_of_unlearning, publish_run, train_run
 
 CONTROLLER_ROWS = 24
-"""Rows of a set that an evaluation step measures, at most."""
+"""Retain rows of a set of which an evaluation measures the loss, and forget rows that a check of answers asks for, at most."""
 
 
 def unlearn(

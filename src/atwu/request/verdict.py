@@ -1,6 +1,6 @@
 """The verdict on an unlearning request: which facts still come out, at which cost, and what to do next.
 
-`decide` applies `RULE`, the one rule of the whole project for *forgotten*, to what the original and the unlearned model said.
+`decide` applies the one rule of the whole project for *forgotten* (`rule`) to what the original and the unlearned model said.
 `screen.py` prints the verdict.
 """
 

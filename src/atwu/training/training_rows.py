@@ -52,13 +52,13 @@ class UnlearningRows:
     closest: Sequence[Sequence[int]] | None = None
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
     retain_alternates: Alternates | None = None
-    """The same for retain questions."""
+    """Alternate answers to the retain questions; None if the retain loss uses none."""
     prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
     """Forget rows behind each prompt that only the teacher of a loss reads, by name."""
     refused: Sequence[EncodedRow] | None = None
     """Questions that the model refuses, of which the last token is counted; None if no loss reads them."""
     asked: Sequence[EncodedRow] | None = None
-    """The same for the forget questions."""
+    """The forget questions, of which the last token is counted; None without `refused`."""
 
     @property
     def sets(self) -> dict[str, RowSet]:
