@@ -88,6 +88,11 @@ def checked_span(value: Any, answer: str, *, where: str) -> Span:
     return start, end
 
 
+def overlap(one: Span | None, other: Span) -> bool:
+    """Return whether two character ranges share a character; None, the range of a token without text, shares none."""
+    return one is not None and one[0] < other[1] and other[0] < one[1]
+
+
 def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Merge ranges into sorted ranges that do not overlap."""
     merged: list[Span] = []

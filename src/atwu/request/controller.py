@@ -45,9 +45,10 @@ MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
-PATIENCE = 3
-"""Number of evaluations without a smaller leak after which a run ends, since further training only does damage, and without
-fewer known rows near the goal after which answers are checked."""
+LEAK_PATIENCE = 3
+"""Evaluations without a smaller leak after which a run ends, since further training only does damage."""
+GOAL_PATIENCE = 3
+"""Evaluations without fewer known rows, near the goal, after which answers are checked as if it were reached."""
 COOLDOWN = 6
 """Greedy answers are first checked at this evaluation after the one at which the rows are forgotten. Meanwhile neighbours come
 back: of 106 answers about those of France, 91, 97 and 95 were left with two, four and six
@@ -152,6 +153,7 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(1 / RATE_FACTOR, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
+        # Away from the goal: before the first check the rate may rise, after it rows are known that were forgotten.
         if self._checked:
             if not self._end_if_stuck(control, f"step {measured.step}: rows are known again"):
                 self.say(f"step {measured.step}: rows are known again; training continues")
@@ -170,8 +172,10 @@ class AdaptiveController(TrainerCallback):
         remaining = [self.evaluations.remaining(record) for record in self.history]
         if remaining[-1] <= 0:
             return True
-        evaluations_since = len(remaining) - 1 - remaining.index(min(remaining))
-        return min(remaining) > 0 and remaining[-1] < NEAR and evaluations_since >= PATIENCE
+        # A run that has been at the goal comes back to it.
+        never_reached = min(remaining) > 0
+        falls_no_more = _evaluations_since_least(remaining) >= GOAL_PATIENCE
+        return never_reached and remaining[-1] < NEAR and falls_no_more
 
     def _is_slow(self, measured: EvaluationRecord) -> bool:
         remaining = self.evaluations.remaining(measured)
@@ -214,7 +218,7 @@ class AdaptiveController(TrainerCallback):
     def _end_if_stuck(self, control: Any, reason: str) -> bool:
         """End training if leaks have not become smaller for some evaluations; return whether it ends."""
         leaks = [math.inf if record.leak is None else record.leak for record in self.history]
-        stuck = len(leaks) - 1 - leaks.index(min(leaks)) >= PATIENCE
+        stuck = _evaluations_since_least(leaks) >= LEAK_PATIENCE
         if stuck:
             self._end(control, reason)
         return stuck
@@ -238,6 +242,7 @@ class AdaptiveController(TrainerCallback):
         self.rollbacks += 1
         if self.best is not None:
             self._weights.restore()
+            # Progress and leaks are compared with the weights that training goes on with.
             self.history.append(
                 dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self.evaluations.learning_rate)
             )
@@ -367,8 +372,12 @@ class AdaptiveController(TrainerCallback):
         best, tolerated = self.best or measured, self._tolerated_leak
         now, before = self.evaluations.remaining(measured), self.evaluations.remaining(best)
         damage, earlier = map(self.evaluations.retain_loss_increase, (measured, best))
-        better = best.leak is None or best.leak > tolerated or damage <= earlier
-        if now < before or (now == before and (measured.leak or 0.0) <= tolerated and better):
+        closer = now < before
+        as_forgotten = now == before and (measured.leak or 0.0) <= tolerated
+        # Damage decides only among weights that forget as much.
+        best_leaks_more = best.leak is None or best.leak > tolerated
+        less_damage = damage <= earlier
+        if closer or (as_forgotten and (best_leaks_more or less_damage)):
             self._keep(measured)
 
     def _keep(self, measured: EvaluationRecord) -> None:
@@ -389,6 +398,11 @@ class AdaptiveController(TrainerCallback):
         self.best, self.rollbacks = state.best, state.rollbacks
         self._leaking, self._leaked, self.cooled = state.leaking, state.leaked, state.cooled
         self._weights.load(Path(folder))
+
+
+def _evaluations_since_least(values: Sequence[float]) -> int:
+    """Return how many evaluations ago a value was the least, for the first time."""
+    return len(values) - 1 - values.index(min(values))
 
 
 def _with_leak(measured: EvaluationRecord, leak: Leak | None) -> EvaluationRecord:

@@ -1,7 +1,8 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
-`ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
-earlier requests are views of it.
+A record is one answer, or the answers to all draws of a question with options (`asked_together`). `ask_facts` makes the table
+from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and earlier requests are
+views of it.
 """
 
 from __future__ import annotations
@@ -226,14 +227,17 @@ def answerer(
         to_think = [place for place, prompt in enumerate(asked) if starts_with_thoughts(prompt.prefill)]
         to_answer = [place for place in range(len(asked)) if place not in set(to_think)]
         said: dict[int, str] = {}
-        for places, limits in ((to_answer, how), (to_think, thinking)):
-            if not places:
-                continue
-            chosen = [asked[place] for place in places]
-            replies = generate_all(generator, chosen, limits, store=store, progress=progress)
-            for place, reply in zip(places, replies, strict=True):
-                # What is thought is what such a prompt asks for; of other answers, thoughts are no part.
-                said[place] = reply.text if places is to_think else reply.answer
+        if to_answer:
+            replies = generate_all(
+                generator, [asked[place] for place in to_answer], how, store=store, progress=progress
+            )
+            said.update(zip(to_answer, [reply.answer for reply in replies], strict=True))
+        if to_think:
+            replies = generate_all(
+                generator, [asked[place] for place in to_think], thinking, store=store, progress=progress
+            )
+            # What is thought is what such a prompt asks for; of other answers, thoughts are no part.
+            said.update(zip(to_think, [reply.text for reply in replies], strict=True))
         return [said[place] for place in range(len(asked))]
 
     return answers
