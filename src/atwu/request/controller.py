@@ -49,9 +49,9 @@ LEAK_PATIENCE = 3
 """Evaluations without a smaller leak after which a run ends, since further training only does damage."""
 GOAL_PATIENCE = 3
 """Evaluations without fewer known rows, near the goal, after which answers are checked as if it were reached."""
-COOLDOWN = 6
-"""Greedy answers are first checked at this evaluation after the one at which the rows are forgotten. Meanwhile neighbours come
-back: of 106 answers about those of France, 91, 97 and 95 were left with two, four and six
+COOLDOWN = 4
+"""The first check of greedy answers is at this many evaluations after the one at which the rows are forgotten. Meanwhile
+neighbours come back: of 106 answers about those of France, 96 after three evaluations, and 101 after four, five and six
 (`benchmarks/results/default-experiments.md`)."""
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""

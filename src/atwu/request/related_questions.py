@@ -45,9 +45,8 @@ MAX_RELATED = 180
 MEASURED_NAME = 3
 """One shipped name in so many is measured instead of trained on."""
 RELATED_KINDS = 3
-"""Closest kinds of names that are used, since a model knows too little about some kinds to leave rows to measure. Training
-takes names of the closest kind and of the others in turn; measuring takes a second kind only where the first has no names
-left: "What is the capital of Swedish?" is no question."""
+"""Closest kinds of names that are used: a kind that the model knows little about leaves too few rows to measure. Training takes
+names of the closest kind and of the others in turn, measuring one kind after the other."""
 MEASURED_ROWS = 24
 """Rows of the neighbour set, at most."""
 MAX_CANDIDATES = 480
@@ -221,13 +220,16 @@ def related_questions(
         choices = _to_train_on([*nearest[name].values()], measured)[: 2 * count]
         for step in range(min(count, len(choices))):  # neighbouring rows take other names
             _ask_about(choices[(turn + step) % len(choices)], name, place, row, to_train)
-    candidates: list[list[tuple[str, str, int, Example]]] = []
-    for place, row, name in named:
-        others = _usable(_to_measure(nearest[name], measured), secrets, among)
-        candidates.append([(other, name, place, row) for other in others])
     to_measure: dict[str, RelatedQuestion] = {}
-    for other, name, place, row in _in_turn(candidates):
-        _ask_about(other, name, place, row, to_measure)
+    # A question about another kind of thing often makes no sense ("What is the capital of Swedish?"), so the second kind of
+    # every row comes when the closest one of all rows has been asked.
+    for rank in range(RELATED_KINDS):
+        candidates: list[list[tuple[str, str, int, Example]]] = []
+        for place, row, name in named:
+            others = _usable(_to_measure(nearest[name], rank, measured), secrets, among)
+            candidates.append([(other, name, place, row) for other in others])
+        for other, name, place, row in _in_turn(candidates):
+            _ask_about(other, name, place, row, to_measure)
     return tuple(to_train.values()), tuple(to_measure.values())[:MAX_CANDIDATES]
 
 
@@ -237,16 +239,13 @@ def _measured_names() -> set[str]:
     return thirds.union(*measured_names_by_kind().values())
 
 
-def _to_measure(nearest: Mapping[str, Sequence[str]], measured: Collection[str]) -> list[str]:
-    """Return the names that are measured, kind by kind, those beside the list last.
-
-    A question about another kind than its own often makes no sense, so a second kind comes when the first has been asked.
-    """
-    chosen: list[str] = []
-    for kind in [*nearest][:RELATED_KINDS]:
-        chosen += [name for name in nearest[kind] if name in measured]
-        chosen += measured_names_by_kind().get(kind, ())
-    return chosen
+def _to_measure(nearest: Mapping[str, Sequence[str]], rank: int, measured: Collection[str]) -> list[str]:
+    """Return the measured names of the kind of a rank, 0 for the closest one; those that no request trains on come last."""
+    kinds = [*nearest]
+    if rank >= len(kinds):
+        return []
+    shipped = [name for name in nearest[kinds[rank]] if name in measured]
+    return [*shipped, *measured_names_by_kind().get(kinds[rank], ())]
 
 
 def _usable(names: Sequence[str], secrets: Collection[str], among: Collection[str]) -> list[str]:
