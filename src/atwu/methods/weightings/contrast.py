@@ -7,9 +7,10 @@ log-probability, in nats, over these changes (perturbation of the subject as in 
 to find tokens, not to train on). A later phrase of an answer is read with the earlier ones hidden, too, since with them it is
 likely for every name.
 
-It needs no labels. It says nothing where a model does not know the row, or says the same whatever name is asked for, and of a
-question without spaces between its words only where the row has a `subject`. The other names are those that the model reads
-like the given one (`related_names.py`).
+It needs no labels, but something to replace: the `subject` of a row, a name with capital letters, or words with spaces between
+them. A row in Chinese or Japanese without `subject` has none of them, and no evidence; nor has a row that the model does not
+know, or of which it says the same whatever name is asked for. The other names are those that the model reads like the given
+one (`related_names.py`).
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
 
 
 def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
-    """Return a row with each other name in place of its own; without a name, without each of its content words in turn."""
+    """Return a row with other names in place of its own, and its later phrases alone; without a name, with a word left out."""
     name = replaceable_name(row)
     if name is None or name not in names:
         return [_change_words(word, row, units, word, "") for word in _content_words(row.question)]
