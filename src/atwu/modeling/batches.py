@@ -74,7 +74,7 @@ class Layout:
     rows: tuple[Tensor, ...]
     """For each row of all batches, the slots of its tokens, in order. When packed, rows that begin alike share slots."""
     new: tuple[Tensor, ...]
-    """For each row, True at the slots that no row before it has; shape of its `rows`."""
+    """For each row, True at the slots that no row laid out before it has; shape of its entry in `rows`."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
