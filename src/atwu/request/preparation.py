@@ -256,11 +256,11 @@ def _write_rows(
     """Mark the facts of the forget rows, and let the original model write the retain set and what is measured beside it."""
     read, system, earlier = original.read, training.system, request.earlier_rows
     unseen = [row for row in request.holdout_rows if has_wording(row)]
-    forget = mark_facts(request.rows, read, unseen=unseen)
-    for line in facts_shown(forget):
-        say(line)
     writes = request.retain_rows is None or _adds_rows(request)
     with bfloat16_weights(original.network, training.bf16):
+        forget = mark_facts(request.rows, read, unseen=unseen)
+        for line in facts_shown(forget):
+            say(line)
         among = () if request.asked is None else request.asked.like
         about = related_rows(read, forget, earlier=earlier, train=writes, among=among, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
