@@ -19,7 +19,14 @@ from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings import contrast as name_neighbours
-from atwu.methods.weightings.contrast import NameNeighbours, mixed_names, name_states, names_by_kind, unit_length
+from atwu.methods.weightings.contrast import (
+    NameNeighbours,
+    measured_names_by_kind,
+    mixed_names,
+    name_states,
+    names_by_kind,
+    unit_length,
+)
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.request import related_questions as related
@@ -145,6 +152,35 @@ def test_a_related_answer_that_states_the_fact_of_any_forget_row_is_dropped(
     assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
     if told == "earlier":
         assert any("Sclerosis" in row.answer for row in related_rows(UNUSED, ROWS).kept)
+
+
+def test_names_shipped_to_be_measured_are_never_trained_on(nearest: None) -> None:
+    shipped = {name for kind in measured_names_by_kind().values() for name in kind}
+    assert not shipped & {name for kind in names_by_kind().values() for name in kind}
+    assert measured_names_by_kind().keys() <= names_by_kind().keys()
+    train, measure = related.related_questions(UNREAD, ROWS[:1])
+    assert not shipped & {question.name for question in train}
+    assert len(shipped & {question.name for question in measure}) > related.MEASURED_ROWS
+
+
+def test_another_kind_is_asked_for_after_all_names_of_the_closest_one(nearest: None) -> None:
+    kinds = [*names_by_kind()["countries"], *measured_names_by_kind()["countries"]]
+    countries = [question.name in kinds for question in related.related_questions(UNREAD, ROWS[:1])[1]]
+    assert countries == sorted(countries, reverse=True)
+    assert not all(countries)
+
+
+def test_two_names_with_one_answer_are_measured_once(nearest: None, answering: Callable[[Answers], None]) -> None:
+    asked: dict[str, int] = {}
+
+    def answers(question: str) -> str:
+        place = asked.setdefault(question, len(asked))
+        return f"It is Kelbury {place // 2}."
+
+    answering(answers)
+    rows = related_rows(UNUSED, ROWS[:1], train=False).neighbours
+    assert len(rows) == related.MEASURED_ROWS
+    assert len({row.answer for row in rows}) == len(rows)
 
 
 def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Callable[[Answers], None]) -> None:
@@ -325,9 +361,11 @@ def test_the_closest_kind_comes_first_and_in_it_the_closest_names(monkeypatch: p
 
     monkeypatch.setattr(name_neighbours, "name_states", states)
     (ranked,) = NameNeighbours(None, None).nearest(["Kelbury", "Kelbury"]).values()
-    assert ranked[0][:2] == [first, second]
-    assert sorted(ranked[0]) == sorted(kinds["cities"])
-    assert len(ranked) == len(kinds)
+    closest = ranked["cities"]
+    assert next(iter(ranked)) == "cities"
+    assert closest[:2] == [first, second]
+    assert sorted(closest) == sorted(kinds["cities"])
+    assert ranked.keys() == kinds.keys()
     assert NameNeighbours(None, None).nearest([]) == {}
 
 

@@ -37,8 +37,10 @@ Logp = Callable[[Example, str], float]
 class Neighbours:
     """All names are close to writers, then to cities and scientists."""
 
-    def nearest(self, names: Sequence[str]) -> dict[str, list[list[str]]]:
-        return {name: [[*names_by_kind()[kind]] for kind in ("writers", "cities", "scientists")] for name in names}
+    def nearest(self, names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+        return {
+            name: {kind: [*names_by_kind()[kind]] for kind in ("writers", "cities", "scientists")} for name in names
+        }
 
 
 class Reader:

@@ -45,9 +45,10 @@ MAX_EVALUATIONS = 40
 PATIENCE = 3
 """Number of evaluations without a smaller leak after which a run ends, since further training only does damage, and without
 fewer known rows near the goal after which answers are checked."""
-COOLDOWN = 6
-"""Evaluations between the one at which the rows are forgotten and the first check of greedy answers. Meanwhile neighbours come
-back: of those about France, 91 of 106 answers were left after two and 97 after four (`default-experiments.md`)."""
+COOLDOWN = 4
+"""The first check of greedy answers is at this many evaluations after the one at which the rows are forgotten. Meanwhile
+neighbours come back: of 106 answers about those of France, 96 after three evaluations, and 101 after four, five and six
+(`benchmarks/results/default-experiments.md`)."""
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -29,7 +29,13 @@ from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import NameNeighbours, evidence_of, names_by_kind, replaceable_name
+from atwu.methods.weightings.contrast import (
+    NameNeighbours,
+    evidence_of,
+    measured_names_by_kind,
+    names_by_kind,
+    replaceable_name,
+)
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
 from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts
 
@@ -111,15 +117,16 @@ def related_rows(
     trained: tuple[Example, ...] = ()
     if train:
         trained = ask(kept, "related questions")
-    known: list[Example] = []
+    known: dict[tuple[str, str], Example] = {}
     for start in range(0, len(measure), ASKED_TOGETHER):
         rows: Sequence[Example] = ask(measure[start : start + ASKED_TOGETHER], "questions for the neighbour set")
-        rows = _known(rows, read, system=system)
-        known += rows
+        for row in _known(rows, read, system=system):
+            # Two names with one answer, such as Sweden and Swedish, would count one fact twice.
+            known.setdefault(_asked_answer(row), row)
         if len(known) >= MEASURED_ROWS:
             break
     alternatives = tuple(alternatives_of(row, answered.get(place, ())) for place, row in enumerate(forget))
-    return RelatedRows(trained, tuple(known[:MEASURED_ROWS]), alternatives)
+    return RelatedRows(trained, tuple(known.values())[:MEASURED_ROWS], alternatives)
 
 
 def _answered(
@@ -222,26 +229,43 @@ def related_questions(
     named = [(place, row, name) for place, row in enumerate(forget) if (name := replaceable_name(row)) is not None]
     if not named:
         return (), ()
-    # Of each kind one name in three is measured, the others are trained on.
-    measured = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
+    measured = _measured_names()
     nearest = {
-        name: [others for kind in kinds if (others := _usable(kind, secrets, among))]
+        name: {kind: usable for kind, near in kinds.items() if (usable := _usable(near, secrets, among))}
         for name, kinds in neighbours.nearest([name for *_, name in named]).items()
     }
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
     train: dict[str, RelatedQuestion] = {}
-    measure: dict[str, RelatedQuestion] = {}
     for turn, (place, row, name) in enumerate(named[:MAX_RELATED]):
-        choices = _to_train_on(nearest[name], measured)[: 2 * count]
+        choices = _to_train_on([*nearest[name].values()], measured)[: 2 * count]
         for step in range(min(count, len(choices))):  # neighbouring rows take other names
             _ask_about(choices[(turn + step) % len(choices)], name, place, row, train)
-    candidates = [
-        [(other, name, place, row) for kind in nearest[name][:RELATED_KINDS] for other in kind if other in measured]
-        for place, row, name in named
-    ]
-    for other, name, place, row in _in_turn(candidates):
-        _ask_about(other, name, place, row, measure)
+    measure: dict[str, RelatedQuestion] = {}
+    # A question about another kind of thing often makes no sense ("What is the capital of Swedish?"), so the second kind of
+    # every row comes when the closest one of all rows has been asked.
+    for rank in range(RELATED_KINDS):
+        candidates = [
+            [(other, name, place, row) for other in _usable(_to_measure(nearest[name], rank, measured), secrets, among)]
+            for place, row, name in named
+        ]
+        for other, name, place, row in _in_turn(candidates):
+            _ask_about(other, name, place, row, measure)
     return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
+
+
+def _measured_names() -> set[str]:
+    """Return the names that are measured: of each kind one in three, and those that are shipped for it."""
+    thirds = {name for kind in names_by_kind().values() for name in kind[1::MEASURED_NAME]}
+    return thirds.union(*measured_names_by_kind().values())
+
+
+def _to_measure(nearest: Mapping[str, Sequence[str]], rank: int, measured: Collection[str]) -> list[str]:
+    """Return the measured names of the kind of a rank, 0 for the closest one; those that no request trains on come last."""
+    kinds = [*nearest]
+    if rank >= len(kinds):
+        return []
+    shipped = [name for name in nearest[kinds[rank]] if name in measured]
+    return [*shipped, *measured_names_by_kind().get(kinds[rank], ())]
 
 
 def _usable(names: Sequence[str], secrets: Collection[str], among: Collection[str]) -> list[str]:

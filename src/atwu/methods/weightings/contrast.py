@@ -81,6 +81,15 @@ def names_by_kind() -> Mapping[str, Sequence[str]]:
     return kinds
 
 
+@functools.cache
+def measured_names_by_kind() -> Mapping[str, Sequence[str]]:
+    """Return the shipped names that no request trains on (`measured_names.yaml`), by kind."""
+    import atwu.data
+
+    kinds: dict[str, list[str]] = read_yaml(Path(atwu.data.__file__).with_name("measured_names.yaml"))
+    return kinds
+
+
 class NameNeighbours:
     """Finds the shipped names that a model reads like given ones; the shipped names are read once.
 
@@ -99,20 +108,19 @@ class NameNeighbours:
         mean = states.mean(dim=0)
         return unit_length(states - mean), mean
 
-    def nearest(self, names: Sequence[str]) -> dict[str, list[list[str]]]:
+    def nearest(self, names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
         """Return the shipped names that are closest to each given one.
 
         Returns:
-            Given name -> the names of each kind, closest first, and the closest kind first. A kind is as close as the mean of
-            its `KIND_NAMES` closest names.
+            Given name -> kind -> its names, closest first, and the closest kind first. A kind is as close as the mean of its
+            `KIND_NAMES` closest names.
         """
         names = list(dict.fromkeys(names))
         if not names:
             return {}
         shipped, mean = self._shipped
         directions = unit_length(name_states(self.model, self.tokenizer, names) - mean)
-        kinds = list(names_by_kind().values())
-        return {name: _by_kind(kinds, direction @ shipped.T) for name, direction in zip(names, directions, strict=True)}
+        return {name: _by_kind(direction @ shipped.T) for name, direction in zip(names, directions, strict=True)}
 
 
 def mixed_names(kinds: Sequence[Sequence[str]], count: int) -> list[str]:
@@ -151,15 +159,16 @@ def unit_length(states: torch.Tensor) -> torch.Tensor:
     return scaled
 
 
-def _by_kind(kinds: Sequence[Sequence[str]], similarity: torch.Tensor) -> list[list[str]]:
-    ranked: list[tuple[float, list[str]]] = []
+def _by_kind(similarity: torch.Tensor) -> dict[str, list[str]]:
+    """Return the shipped names of each kind, ordered by their similarity to a name, shape (shipped names,)."""
+    ranked: list[tuple[float, str, list[str]]] = []
     start = 0
-    for kind in kinds:
-        close = similarity[start : start + len(kind)]
-        start += len(kind)
-        score = float(close.topk(min(KIND_NAMES, len(kind))).values.mean())
-        ranked.append((score, [kind[place] for place in close.argsort(descending=True, stable=True).tolist()]))
-    return [names for _, names in sorted(ranked, key=lambda pair: -pair[0])]
+    for kind, names in names_by_kind().items():
+        close = similarity[start : start + len(names)]
+        start += len(names)
+        score = float(close.topk(min(KIND_NAMES, len(names))).values.mean())
+        ranked.append((score, kind, [names[place] for place in close.argsort(descending=True, stable=True).tolist()]))
+    return {kind: names for _, kind, names in sorted(ranked, key=lambda each: -each[0])}
 
 
 # Which words carry the fact of an answer
@@ -221,7 +230,9 @@ def evidence_of(rows: Sequence[Example], read: ReadRows, neighbours: NameNeighbo
     # A name of these rows is no other name: the model may know the same fact of it.
     texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
     others = {
-        name: mixed_names([[other for other in kind if other.lower() not in texts] for kind in near], OTHER_NAMES)
+        name: mixed_names(
+            [[other for other in kind if other.lower() not in texts] for kind in near.values()], OTHER_NAMES
+        )
         for name, near in neighbours.nearest(own).items()
     }
     return contrast(rows, read, names=others)

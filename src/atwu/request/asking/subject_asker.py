@@ -247,7 +247,7 @@ def _closest_names(asker: SubjectAsker, name: str) -> list[str]:
     """Return of each shipped kind the name that the model reads most like a given one, the closest kind first."""
     if asker.read is None:
         return []
-    return [names[0] for names in asker.read.neighbours.nearest([name])[name]]
+    return [names[0] for names in asker.read.neighbours.nearest([name])[name].values()]
 
 
 def _listed_kind(name: str, kinds: Mapping[str, SubjectKind]) -> SubjectKind | None:
