@@ -244,12 +244,12 @@ def load_as_is(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
         )
     if config.quantize is not None:
         raise ValueError("quantize needs a model by name; pass its name instead of the loaded model.")
+    lora = None
+    if adapters_of(model) is None:
+        check_adapter_options(config)
+        lora = lora_of(config, model)
     fingerprint = model_fingerprint(unwrap(model))
-    if adapters_of(model) is not None:
-        return LoadedModel(model, fingerprint=fingerprint)
-    check_adapter_options(config)
-    lora = lora_of(config, model)
-    return LoadedModel(with_adapters(model, config), lora, fingerprint=fingerprint)
+    return LoadedModel(with_adapters(model, config), lora, None, fingerprint)
 
 
 def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, model: Any = None) -> Any:
