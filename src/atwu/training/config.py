@@ -319,9 +319,8 @@ def check_supported_args(config: TrainingArguments) -> None:
             "save_strategy='best' has no effect without evaluation during training; set eval_strategy and eval_steps of an "
             "UnlearnTrainer, or leave it out."
         )
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
     for name, there, needed in (
-        ("fsdp", processes > 1, "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
+        ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
         ("fp16", torch.accelerator.is_available() and not config.use_cpu, "a GPU (bf16 does not)"),
     ):
         if getattr(config, name) and not there:
@@ -421,6 +420,10 @@ def _check_optim_args(config: TrainingArguments, text: str) -> None:
                 f"optim_args sets {pair.strip()} without effect: the optimizer {OptimizerNames(config.optim).value} does not "
                 "take it, or it is the default; leave it out."
             )
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 _INSTEAD = {
