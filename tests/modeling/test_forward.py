@@ -109,8 +109,8 @@ def test_rows_share_beginnings_with_several_others():
     assert arranged.input_ids.shape == (1, 4 + 2 + 2 + 1)
     assert [arranged.input_ids[0][row].tolist() for row in arranged.rows] == rows
     assert all(arranged.position_ids[0][row].tolist() == list(range(len(row))) for row in arranged.rows)
-    owned = torch.cat([row[new] for row, new in zip(arranged.rows, arranged.owned, strict=True)])
-    assert owned.sort().values.tolist() == list(range(9))
+    new = torch.cat([row[is_new] for row, is_new in zip(arranged.rows, arranged.new, strict=True)])
+    assert new.sort().values.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("alike", [0, 20])
@@ -198,8 +198,8 @@ def test_attention_on_a_cpu_uses_float32(autocast):
     module = torch.nn.Module()
     module.num_key_value_groups, module.is_causal = 2, True
     sizes = (3, 4, 5)
-    owned = [torch.ones(size, dtype=torch.bool) for size in sizes]
-    packing = Packing.of(torch.arange(12).split(sizes), owned, torch.device("cpu"))
+    new = [torch.ones(size, dtype=torch.bool) for size in sizes]
+    packing = Packing.of(torch.arange(12).split(sizes), new, torch.device("cpu"))
     exact, _ = packed_attention(module, *(each.float() for each in states), None, packing=packing)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         half, _ = packed_attention(module, *states, None, packing=packing)

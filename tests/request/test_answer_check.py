@@ -60,7 +60,7 @@ def find_leak(facts: Mapping[str, str], check: AnswerCheck = CHECK, **how: Any) 
 def test_a_fact_stated_to_its_own_question_is_worse_than_any_in_other_forms() -> None:
     leak = find_leak({"What is the capital": "Tokyo"})
     assert leak is not None
-    assert leak.excess == 1.5
+    assert leak.severity == 1.5
     assert leak.text == "1 of 2 facts are stated to their own question"
     assert [CHECK.askings[place].name for place in leak.places] == [AS_WRITTEN]
 
@@ -78,19 +78,27 @@ def test_training_goes_on_while_a_fact_is_thought() -> None:
     generator: Any = Thinks({})
     leak = AnswerCheck(ROWS, thinks).find_leak(generator)
     assert leak is not None
-    assert (leak.excess, leak.text) == (1.5, "1 of 2 facts are thought, though not stated")
+    assert (leak.severity, leak.text) == (1.5, "1 of 2 facts are thought, though not stated")
 
 
-def test_the_excess_is_the_share_of_answers_that_state_a_fact_in_any_form() -> None:
+def test_the_severity_is_the_share_of_answers_that_state_a_fact_in_any_form() -> None:
     leak = find_leak({"Fill in the blank: The capital of Japan": "Tokyo"})
     assert leak is not None
     total = len(tabulate(CHECK.askings, [""] * len(CHECK.askings)).records)
-    assert leak.excess == pytest.approx(1 / total)
+    assert leak.severity == pytest.approx(1 / total)
     assert leak.text == f"1 of {total} answers state a fact (at most 2 % may)"
     both = find_leak({"Fill in the blank: The": "Tokyo or yen"})
     assert both is not None
-    assert both.excess == pytest.approx(2 * leak.excess)
+    assert both.severity == pytest.approx(2 * leak.severity)
     assert [CHECK.askings[place].name for place in both.places] == ["blank", "blank"]
+
+
+def test_only_the_paraphrase_that_gets_the_fact_leaks() -> None:
+    """Both paraphrases of a question have one name."""
+    leak = find_leak({"I would like to know something. What is the capital": "Tokyo"})
+    assert leak is not None
+    (place,) = leak.places
+    assert CHECK.askings[place].prompt.messages[-1].content == f"I would like to know something. {ROWS[0].question}"
 
 
 def test_the_share_that_the_verdict_accepts_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +106,7 @@ def test_the_share_that_the_verdict_accepts_is_no_leak(monkeypatch: pytest.Monke
     blank = {"Fill in the blank: The capital of Japan": "Tokyo"}
     leak = find_leak(blank)
     assert leak is not None
-    monkeypatch.setattr(answer_check, "STATING_LIMIT", leak.excess)
+    monkeypatch.setattr(answer_check, "STATING_LIMIT", leak.severity)
     assert find_leak(blank) is None
 
 
@@ -115,7 +123,7 @@ def test_a_fact_that_comes_back_with_rounded_weights_is_a_small_leak(monkeypatch
     leak = find_leak(facts)
     assert leak is not None
     assert leak.text == "1 of 2 facts are stated to their own question with rounded weights"
-    assert 0 < leak.excess < STATING_LIMIT  # any leak without rounding is worse
+    assert 0 < leak.severity < STATING_LIMIT  # any leak without rounding is worse
     assert [CHECK.askings[place].prompt.messages[-1].content for place in leak.places] == [ROWS[0].question]
     assert not facts
 
@@ -126,12 +134,12 @@ def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: py
     whole = find_leak(facts)
     assert whole is not None
     generator: Any = Mapped(facts)
-    early = CHECK.find_leak(generator, at_most=whole.excess / 2, first=whole.places)
+    early = CHECK.find_leak(generator, at_most=whole.severity / 2, first=whole.places)
     assert early is not None
     assert len(generator.calls) == 2  # the rows as written, and the blanks
-    assert whole.excess / 2 < early.excess <= whole.excess
+    assert whole.severity / 2 < early.severity <= whole.severity
     assert early.text.startswith("at least 2 of ")
-    assert find_leak(facts, at_most=whole.excess, first=whole.places) == whole
+    assert find_leak(facts, at_most=whole.severity, first=whole.places) == whole
 
 
 def test_answers_are_kept_for_the_verdict(target: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from atwu.data.schema import Example
 from atwu.errors import UsageError
 from atwu.evaluation.facts.askings import AS_WRITTEN, CHAINED, chained_askings
 from atwu.evaluation.facts.fact_table import FactTable
-from atwu.methods.weightings.contrast import names_by_kind
+from atwu.methods.weightings.related_names import names_by_kind
 from atwu.request import asked_rows
 from atwu.request.asked_rows import AskedSource, asked_source, is_question_file
 from atwu.request.asking import subject_templates

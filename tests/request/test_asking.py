@@ -17,7 +17,7 @@ from atwu.data.passages import passages, sentences
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.methods.weightings.contrast import names_by_kind
+from atwu.methods.weightings.related_names import names_by_kind
 from atwu.request.asking.ask import AskRequest, ask_with, choose_passages, recite
 from atwu.request.asking.ask_result import AskResult, render_ask_page
 from atwu.request.asking.asked_facts import AskedFact, Compared, RecitedText

@@ -13,8 +13,9 @@ from atwu.request import controller as controller_module
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
     CLEANING_SHARES,
+    GOAL_PATIENCE,
+    LEAK_PATIENCE,
     MAX_EVALUATIONS,
-    PATIENCE,
     RATE_FACTOR,
     AdaptiveController,
 )
@@ -55,11 +56,11 @@ class ScriptedEvaluations(GoalEvaluations):
         self.measured, self.leaks, self.forgets_from = list(measured), list(leaks), forgets_from
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
-        excess = self.leaks.pop(0) if self.leaks else 0
-        return Leak(excess, f"leak of {excess}") if excess else None
+        severity = self.leaks.pop(0) if self.leaks else 0
+        return Leak(severity, f"leak of {severity}") if severity else None
 
     def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
-        return (round(10 * leak.excess),)
+        return (round(10 * leak.severity),)
 
     def measure(self, step: int) -> tuple[EvaluationRecord, KnownRows]:
         if self.measured:
@@ -190,8 +191,8 @@ def test_a_run_cools_down_once_few_rows_are_still_known() -> None:
 
 
 def test_rows_that_stay_known_delay_the_check_of_answers_for_a_while_only() -> None:
-    controller = Scripted([KNOWN, *[(4, 0.0)] * (1 + PATIENCE + COOLDOWN)])
-    assert controller.run() == 1 + PATIENCE + COOLDOWN
+    controller = Scripted([KNOWN, *[(4, 0.0)] * (1 + GOAL_PATIENCE + COOLDOWN)])
+    assert controller.run() == 1 + GOAL_PATIENCE + COOLDOWN
     assert controller.last.leak == 0
     still_many = Scripted([KNOWN, *[(10, 0.0)] * MAX_EVALUATIONS])
     assert still_many.run() == MAX_EVALUATIONS
@@ -201,7 +202,7 @@ def test_rows_that_stay_known_delay_the_check_of_answers_for_a_while_only() -> N
 def test_of_several_checked_evaluations_the_one_with_the_smallest_leak_is_kept() -> None:
     leaks = [0.4, 0.1, 0.3, 0.2, 0.2, 0.2]
     controller = Scripted([KNOWN, *[GOOD] * 6], leaks=leaks, forgets_from=1.0)
-    assert controller.run() == 2 + PATIENCE + COOLDOWN
+    assert controller.run() == 2 + LEAK_PATIENCE + COOLDOWN
     assert controller.trainer.model.weight.item() == COOLDOWN + 2
     assert controller.last.leak == 0.1
     assert "kept the weights of step 20" in controller.said
@@ -227,7 +228,7 @@ def test_later_weights_are_kept_if_they_leak_about_as_little() -> None:
 def test_training_goes_on_while_the_leak_shrinks_and_then_ends() -> None:
     for leaks, smallest in (([0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1], 6), ([0.3, 0.2, 0.4, 0.4, 0.4, 0.4], 2)):
         controller = Scripted([KNOWN, *[GOOD] * (len(leaks) + COOLDOWN)], leaks=leaks)
-        assert controller.run() == COOLDOWN + smallest + PATIENCE
+        assert controller.run() == COOLDOWN + smallest + LEAK_PATIENCE
 
 
 def test_rows_that_become_known_again_do_not_raise_the_rate() -> None:
@@ -261,8 +262,8 @@ def test_a_run_short_of_the_goal_keeps_no_cleaned_change_that_forgets_less() -> 
 
 
 def test_an_evaluation_short_of_the_goal_does_not_replace_one_at_the_goal() -> None:
-    controller = Scripted([KNOWN, GOOD, (2, 0.01), GOOD, *[(2, 0.01)] * PATIENCE], leaks=[0.4])
-    assert controller.run() == 3 + PATIENCE
+    controller = Scripted([KNOWN, GOOD, (2, 0.01), GOOD, *[(2, 0.01)] * LEAK_PATIENCE], leaks=[0.4])
+    assert controller.run() == 3 + LEAK_PATIENCE
     assert controller.last.step == 15
 
 
@@ -283,7 +284,7 @@ def test_above_the_limit_the_best_weights_return_at_half_the_rate() -> None:
 def test_the_estimated_last_step_is_within_a_factor_of_two_from_the_second_evaluation_on() -> None:
     """Shares as measured on facts about Egypt; with every leak a run ends one evaluation later."""
     known = [17, 14, 6, 1, 1, 0, 0, 0, 0, 0, 0, 0]
-    for leaking in range(PATIENCE + 1):
+    for leaking in range(LEAK_PATIENCE + 1):
         controller = Scripted([(count, 0.0) for count in known], leaks=[0.1] * leaking + [0])
         last = 5 * controller.run()
         assert last == 5 * (3 + leaking + COOLDOWN)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
+from atwu.evaluation.facts.askings import CHAINED
 from atwu.evaluation.facts.fact_table import FactCount, FactTable
 from atwu.exporting.export_run import export
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -21,6 +22,7 @@ from atwu.request import unlearn as run
 from atwu.request import verdict
 from atwu.request.earlier_requests import (
     ReadRequest,
+    asked_again,
     earlier_requests,
     read_rows,
     recheck_outcome,
@@ -34,7 +36,7 @@ from atwu.request.unlearning_request import UnlearnResult
 from atwu.request.verdict import facts_forgotten
 from atwu.training.row_sets import check_no_overlap
 from tests.request.measurements import few_measurements
-from tests.request.tables import KNOWN, table
+from tests.request.tables import KNOWN, answer, table
 
 pytestmark = pytest.mark.night  # whole runs of several requests
 
@@ -158,6 +160,11 @@ def test_rows_that_are_gone_or_changed_are_not_asked_for_and_named(
     assert second.verdict.earlier == ()
     assert any(item.startswith("request 1, an earlier one: its rows") for item in second.verdict.not_tested)
     assert len(RequestFolder(tmp_path / "second").request().earlier) == 1
+
+
+def test_the_baseline_has_no_chained_questions_which_are_not_asked_again() -> None:
+    chained = [answer("forget", fact, CHAINED, stated=True) for fact in range(5)]
+    assert asked_again(FactTable((*KNOWN.records, *chained))) == KNOWN.select(set="forget")
 
 
 def test_what_all_requests_cost() -> None:

@@ -18,8 +18,8 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings import contrast as name_neighbours
-from atwu.methods.weightings.contrast import (
+from atwu.methods.weightings import related_names as name_neighbours
+from atwu.methods.weightings.related_names import (
     NameNeighbours,
     measured_names_by_kind,
     mixed_names,
@@ -29,8 +29,10 @@ from atwu.methods.weightings.contrast import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from atwu.request import form_answers as asked_in_forms
 from atwu.request import related_questions as related
-from atwu.request.related_questions import RelatedQuestion, related_rows, states_any
+from atwu.request.form_answers import states_any
+from atwu.request.related_questions import RelatedQuestion, related_rows
 from tests.micro_models import write_micro
 
 UNREAD = NameNeighbours(None, None)
@@ -300,7 +302,7 @@ def test_only_questions_that_the_model_knows_are_measured(
         asked.question.lower().rstrip("?"): numbered(asked.question)
         for asked in related.related_questions(UNREAD, ROWS)[1]
     }
-    monkeypatch.setattr(related, "generate_all", generated)
+    monkeypatch.setattr(asked_in_forms, "generate_all", generated)
     rows = related_rows(UNUSED, ROWS).neighbours
     assert rows
     assert all("capital" in row.question for row in rows)

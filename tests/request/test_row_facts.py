@@ -14,7 +14,8 @@ import pytest
 from atwu.data.answer_units import candidate_spans
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_of, names_by_kind, replaceable_name
+from atwu.methods.weightings.contrast import OTHER_NAMES, TokenLogps, evidence_of, is_told_apart
+from atwu.methods.weightings.related_names import names_by_kind, replaceable_name
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.preparation import facts_shown
 from atwu.request.row_facts import (
@@ -22,7 +23,6 @@ from atwu.request.row_facts import (
     RowFact,
     alternatives_of,
     in_brackets,
-    is_told_apart,
     mark_facts,
     with_facts,
 )

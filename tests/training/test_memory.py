@@ -38,7 +38,7 @@ SHAPE = LlamaConfig(
 )
 IDS = torch.arange(4)[:, None].expand(4, 20) + 1  # rows that begin differently
 BATCH = lay_out([TokenBatch(IDS, torch.arange(20) < torch.tensor([[20], [15], [10], [5]]), IDS)], packed=True)
-PACKING = Packing.of(BATCH.rows, BATCH.owned, torch.device("cpu"))
+PACKING = Packing.of(BATCH.rows, BATCH.new, torch.device("cpu"))
 TOKENS = 50
 
 

@@ -11,6 +11,7 @@ from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, note, 
 from atwu.errors import UsageError
 from atwu.exporting import EXPORT_FORMATS
 from atwu.modeling.open_model import ModelLoadArgs
+from atwu.request.request_defaults import MAX_RETAIN_INCREASE
 
 MEASURED_GROUP = "Verification"
 
@@ -52,7 +53,10 @@ class ExportCommand(NamesRows):
     )
     columns: str | None = columns_option(group=MEASURED_GROUP)
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, least=0, group=MEASURED_GROUP
+        "Largest accepted increase of the loss on retained data, in nats/token.",
+        MAX_RETAIN_INCREASE,
+        least=0,
+        group=MEASURED_GROUP,
     )
     strict: bool = cli_option(
         "Exit with code 3 if forgotten rows come back or retained data is damaged.", False, group=MEASURED_GROUP

@@ -30,6 +30,7 @@ from atwu.cli.cli_options import (
 from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, say, terminal
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
+from atwu.request.request_defaults import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
 
 if TYPE_CHECKING:
     from atwu.methods.component import ComponentOption
@@ -228,7 +229,7 @@ class UnlearnCommand(NamesRows):
         "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None, rows=True
     )
     retain: str = cli_option(
-        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", "auto", rows=True
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", AUTO, rows=True
     )
     columns: str | None = columns_option()
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
@@ -239,11 +240,11 @@ class UnlearnCommand(NamesRows):
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", 0.15, above=0
+        "Largest accepted increase of the loss on retained data, in nats/token.", MAX_RETAIN_INCREASE, above=0
     )
     holdout: str = cli_option(
         "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",
-        "people:small:holdout",
+        DEFAULT_HOLDOUT,
         rows=True,
     )
     request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)
@@ -352,7 +353,7 @@ class PlanCommand(NamesRows):
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
     forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
     retain: str = cli_option(
-        "Retain rows, likewise; auto: self-generated answers to general questions.", "auto", rows=True
+        "Retain rows, likewise; auto: self-generated answers to general questions.", AUTO, rows=True
     )
     columns: str | None = columns_option()
     device_memory: str | None = cli_option(
@@ -379,7 +380,7 @@ class PlanCommand(NamesRows):
         settings = with_training_args(self.settings, unlearn_options())
         rows = load_rows(self.forget).rows
         kept = None
-        if self.retain != "auto":
+        if self.retain != AUTO:
             kept = load_rows(self.retain).rows
         size = batch_size(settings, len(rows))
         options = with_method(settings, rows) | {"per_device_train_batch_size": size}

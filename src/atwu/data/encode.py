@@ -20,7 +20,7 @@ from atwu.data.render import (
     render_row,
     starts_with_thoughts,
 )
-from atwu.data.schema import IGNORE_INDEX, Example, Span
+from atwu.data.schema import IGNORE_INDEX, Example, Span, overlap
 from atwu.data.spool import store_rows
 
 _T = TypeVar("_T")
@@ -310,4 +310,4 @@ def touches(offset: Span | None, spans: Sequence[Span], answer: str) -> bool:
     piece = answer[start:end]
     if piece.strip():  # spaces around a word do not count as overlap
         start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
-    return any(start < stop and begin < end for begin, stop in spans)
+    return any(overlap((start, end), span) for span in spans)

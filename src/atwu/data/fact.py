@@ -64,7 +64,7 @@ def fact_parts(row: Example) -> tuple[Span, ...]:
 def asked_part(row: Example) -> Span | None:
     """Return the part that the question asks for; None without parts.
 
-    It is the one that covers `asked_span`. Else it is the first part of the type that the question asks for: a name for a
+    It is the one in which `asked_span` begins. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
     behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" for a reason.
     Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the
@@ -89,19 +89,19 @@ def asked_part(row: Example) -> Span | None:
         inside = [part for part in words if follows(row, part[0], word_list(row, "inside"), directly=True)]
         # "Who lives in Ost? In Ost lives Ada Venn.": a name behind "in" is a place.
         outside = [part for part in (*names, *words) if part not in inside]
-        return (*outside, *names, *words, *parts)[0]
+        return _first(outside, names, words, parts)
     if asked == "place":
         places = [part for part in words if follows(row, part[0], word_list(row, "place_before"))]
-        return (*places, *names, *words, *parts)[0]
+        return _first(places, names, words, parts)
     if asked == "time":
         times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
-        return (*times, *parts)[0]
+        return _first(times, parts)
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
         # A number may be in words; "one" is a pronoun more often than a number.
         numbers = [value.start for value in find_values(row.answer) if value.canonical != "1"]
         in_words = [part for part in parts if any(part[0] <= start < part[1] for start in numbers)]
-        return (*values, *in_words, *parts)[0]
+        return _first(values, in_words, parts)
     # A reason, an event, or no type at all: parts that rarely answer a question are left out while others remain.
     kept = _without_adjuncts(row, parts, kinds)
     if asked == "reason":
@@ -114,7 +114,12 @@ def asked_part(row: Example) -> Span | None:
     # What stands before the answer is skipped once: a second part before it was never seen.
     if len(kept) > 1 and _is_before_answer(row, kept[0], kept[1], asked):
         kept = kept[1:]
-    return (*kept, *parts)[0]
+    return _first(kept, parts)
+
+
+def _first(*choices: Sequence[Span]) -> Span:
+    """Return the first part of the first choice that has any."""
+    return next(parts[0] for parts in choices if parts)
 
 
 def _is_before_answer(row: Example, part: Span, following: Span, asked: QuestionType | None) -> bool:
@@ -124,23 +129,52 @@ def _is_before_answer(row: Example, part: Span, following: Span, asked: Question
     event is the butterfly.") or, if the question asks for something else, before a verb and its object ("The court gave him a
     year.").
     """
-    before, between = row.answer[: part[0]], row.answer[part[1] : following[0]]
-    words = [word.lower() for word in WORD.findall(before)]
+    between = row.answer[part[1] : following[0]]
     # The words between the two parts tell what the first one is.
     links = [word.lower() for word in WORD.findall(between)]
-    units = answer_units(row)
     if between.startswith(", ") and links and polar_word(row) is None:
-        subject = [unit for unit in units if unit.start == part[1] + 2]
-        named = any(unit.asked and unit.content and row.answer[unit.start].isupper() for unit in subject)
-        return named or links[0] in word_list(row, "pronoun")
+        return _is_before_sentence(row, part[1] + len(", "), links[0])
     if links and links[0] in word_list(row, "copula"):
-        is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
-        said = all(unit.asked or not unit.content for unit in units if unit.end <= part[0])
-        return asked is None and is_new and said
+        return asked is None and _is_subject_of_be(row, part)
+    return _is_before_object(row, part, between, links)
+
+
+def _is_before_sentence(row: Example, start: int, first_word: str) -> bool:
+    """Whether a sentence about what the question names begins behind a comma: "As a boy, Ada lost her dog."
+
+    Args:
+        start: place behind the comma.
+        first_word: the word there, in lower case.
+    """
+    subject = [unit for unit in answer_units(row) if unit.start == start]
+    named = any(unit.asked and unit.content and row.answer[unit.start].isupper() for unit in subject)
+    return named or first_word in word_list(row, "pronoun")
+
+
+def _is_subject_of_be(row: Example, part: Span) -> bool:
+    """Whether nothing new stands before a part that a form of "be" follows: *Her strongest event is the butterfly.*"""
+    words = _words_before(row, part)
+    is_new = len(words) < 2 or words[-1] not in word_list(row, "article")
+    said = all(unit.asked or not unit.content for unit in answer_units(row) if unit.end <= part[0])
+    return is_new and said
+
+
+def _is_before_object(row: Example, part: Span, between: str, links: Sequence[str]) -> bool:
+    """Whether a part begins its sentence, and a verb with its object follows: "The court gave him a year."
+
+    Args:
+        between: text up to the next part.
+        links: its words, in lower case.
+    """
+    words = _words_before(row, part)
     no_objects = {*word_list(row, "preposition"), *word_list(row, "link")}
     is_first = len(words) < 2 and no_objects.union(word_list(row, "pronoun")).isdisjoint(words)
     is_object = bool(links) and links[0] not in no_objects and not re.search(r"[,;:.]", between)
     return is_first and is_object and not asks_for_subject(row)
+
+
+def _words_before(row: Example, part: Span) -> list[str]:
+    return [word.lower() for word in WORD.findall(row.answer[: part[0]])]
 
 
 def _value_kind(answer: str, part: Span) -> ValueKind | None:

@@ -17,24 +17,24 @@ from dataclasses import dataclass
 
 from atwu.data.fact import asked_part, fact_parts, key_token_spans
 from atwu.data.languages import WORD, count_words, is_unspaced
-from atwu.data.schema import Example, Span, merged_spans
+from atwu.data.schema import Example, Span, merged_spans, overlap
 from atwu.data.values import find_values
 
 LEAST_WORDS = 2
 """Words that a sentence with blanks, or the beginning of one, must have."""
-_CASED_MENTION = 4
-"""Letters of a text whose mentions may differ in the case of the first one: "Raven" and "raven", but not "It" and "it"."""
+_LONG_MENTION = 4
+"""Letters from which a mention may differ in the case of its first one: "Raven" and "raven", but not "It" and "it"."""
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedFact:
+class FactParts:
     """The parts of a row's answer that carry its fact."""
 
     answer: str
     parts: tuple[Span, ...]
     """Character ranges of the parts, whole words and values, in order."""
     asked: Span
-    """The one that the question asks for, or what it asks for of that part."""
+    """The part that the question asks for; where labels divide a part ("apixaban twice a day"), the label in it."""
     labels: tuple[Span, ...]
     """Character ranges of the key tokens, whole values."""
 
@@ -55,7 +55,7 @@ class MarkedFact:
     def with_blanks(self, parts: Sequence[Span], blank: str) -> str:
         """Return the answer with a blank in place of some parts and of their other mentions."""
         mentions = (span for part in parts for span in find_mentions(self.answer, self.text(part)))
-        others = [span for span in mentions if all(span[1] <= start or end <= span[0] for start, end in parts)]
+        others = [span for span in mentions if not any(overlap(span, part) for part in parts)]
         pieces: list[str] = []
         position = 0
         for start, end in merged_spans((*parts, *others)):
@@ -64,7 +64,7 @@ class MarkedFact:
         return "".join((*pieces, self.answer[position:]))
 
 
-def find_fact(row: Example) -> MarkedFact | None:
+def find_fact(row: Example) -> FactParts | None:
     """Return the fact of a row; None for an answer without words."""
     asked = asked_part(row)
     if asked is None:
@@ -79,7 +79,7 @@ def find_fact(row: Example) -> MarkedFact | None:
     whole = _extended([asked], wholes, row.answer)
     if not whole or not parts:
         return None
-    return MarkedFact(row.answer, parts, whole[0], labels)
+    return FactParts(row.answer, parts, whole[0], labels)
 
 
 def _extended(spans: Sequence[Span], wholes: Sequence[Span], answer: str) -> tuple[Span, ...]:
@@ -88,27 +88,28 @@ def _extended(spans: Sequence[Span], wholes: Sequence[Span], answer: str) -> tup
     for start, end in spans:
         text = answer[start:end]
         start, end = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
-        cut = [whole for whole in wholes if whole[0] < end and start < whole[1]]
+        cut = [whole for whole in wholes if overlap((start, end), whole)]
         extended.append((min([start, *(first for first, _ in cut)]), max([end, *(last for _, last in cut)])))
     return merged_spans(span for span in extended if span[0] < span[1])
 
 
 def find_mentions(text: str, words: str) -> list[Span]:
     """Return where some words stand in a text, but not as a part of a longer word, such as "Japan" in "Japanese"."""
-    firsts = words[0]
-    if len(words) >= _CASED_MENTION:
-        firsts = words[0].lower() + words[0].upper()
+    first, others = words[0], words[1:]
+    if len(words) >= _LONG_MENTION:
+        first = words[0].lower() + words[0].upper()
     spans: list[Span] = []
-    end = 0
-    # All but the first character, whose case may differ. A pattern would have to be compiled anew for all words.
-    while (rest := text.find(words[1:], end + 1)) > 0:
-        start, end = rest - 1, rest - 1 + len(words)
+    # All but the first character are searched for, since its case may differ. A pattern would have to be compiled each time.
+    place = text.find(others, 1)
+    while place > 0:
+        start, end = place - 1, place - 1 + len(words)
         joined_before = _are_one_word(text[max(start - 1, 0) : start], words[0])
         joined_behind = _are_one_word(words[-1], text[end : end + 1])
-        if text[start] in firsts and not joined_before and not joined_behind:
+        searched = start + 1
+        if text[start] in first and not joined_before and not joined_behind:
             spans.append((start, end))
-        else:
-            end = start + 1
+            searched = end
+        place = text.find(others, searched + 1)
     return spans
 
 
@@ -119,8 +120,13 @@ def _are_one_word(character: str, following: str) -> bool:
 
 def replace_words(text: str, words: str, instead: str) -> str:
     """Replace some words, but not a part of a longer one."""
+    return replace_spans(text, find_mentions(text, words), instead)
+
+
+def replace_spans(text: str, spans: Sequence[Span], instead: str) -> str:
+    """Replace character ranges, given in order."""
     # From the end, so that earlier positions stay right.
-    for start, end in reversed(find_mentions(text, words)):
+    for start, end in reversed(spans):
         text = text[:start] + instead + text[end:]
     return text
 
@@ -128,16 +134,17 @@ def replace_words(text: str, words: str, instead: str) -> str:
 MARK_BEGIN, MARK_END = "\x02", "\x03"
 
 
-def marked(fact: MarkedFact, start: int = 0, end: int | None = None) -> str:
-    """Return a range of an answer with marks around its key tokens."""
+def with_marks(fact: FactParts, start: int = 0, end: int | None = None) -> str:
+    """Return a range of an answer with marks around its key tokens, those that lie in it as a whole."""
     if end is None:
         end = len(fact.answer)
     text = ""
+    written = start
     for begin, stop in fact.labels:
         if start <= begin and stop <= end:
-            text += f"{fact.answer[start:begin]}{MARK_BEGIN}{fact.answer[begin:stop]}{MARK_END}"
-            start = stop
-    return text + fact.answer[start:end]
+            text += f"{fact.answer[written:begin]}{MARK_BEGIN}{fact.answer[begin:stop]}{MARK_END}"
+            written = stop
+    return text + fact.answer[written:end]
 
 
 def unmarked(text: str) -> tuple[str, tuple[Span, ...]]:

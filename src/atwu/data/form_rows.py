@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from atwu.data.english_syntax import SYNTAX_FORMS
-from atwu.data.fact_blanks import MarkedFact, replace_words
+from atwu.data.fact_blanks import FactParts, replace_words
 from atwu.data.form_phrases import beginnings, form_phrases, opposite_answer, polar_word, row_language
 from atwu.data.languages import WORD
 from atwu.data.question_forms import (
@@ -118,7 +118,7 @@ def _written(
             yield from (form for form in written if draw == 0 or form.form in OPTION_FORMS)
 
 
-def _asked_text(row: Example, fact: MarkedFact | None) -> AskedText | None:
+def _asked_text(row: Example, fact: FactParts | None) -> AskedText | None:
     """Return the key text that a row asks for; None if it has none, or asks for yes or no."""
     if fact is None or not row.messages or polar_word(row) is not None:
         return None

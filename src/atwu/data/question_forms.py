@@ -21,11 +21,11 @@ from atwu.data.fact_blanks import (
     LEAST_WORDS,
     MARK_BEGIN,
     MARK_END,
-    MarkedFact,
+    FactParts,
     find_fact,
-    marked,
     replace_words,
     unmarked,
+    with_marks,
 )
 from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
 from atwu.data.languages import WORD, count_words
@@ -157,7 +157,7 @@ class _Fields:
     """Form -> its options."""
 
 
-def asked_fact(row: Example) -> MarkedFact | None:
+def asked_fact(row: Example) -> FactParts | None:
     """Return the fact of a row. Of an answer that begins with yes or no, it is this word, unless a new name or number follows.
 
     "Yes, she lives in Leeds." to "Does she live abroad?" is asked about with Leeds blanked; only its options are yes and no.
@@ -177,7 +177,7 @@ def asked_fact(row: Example) -> MarkedFact | None:
     return replace(fact, parts=tuple(further), asked=further[0])
 
 
-def _polar_fact(fact: MarkedFact, said: str) -> MarkedFact:
+def _polar_fact(fact: FactParts, said: str) -> FactParts:
     part = (0, len(said))
     labels = merged_spans((*(span for span in fact.labels if span[0] >= len(said)), part))
     return replace(fact, parts=(part,), asked=part, labels=labels)
@@ -185,7 +185,7 @@ def _polar_fact(fact: MarkedFact, said: str) -> MarkedFact:
 
 def write_forms(
     row: Example,
-    fact: MarkedFact | None,
+    fact: FactParts | None,
     *,
     forms: Sequence[str],
     index: int = 0,
@@ -224,7 +224,7 @@ def write_forms(
     return written
 
 
-def _as_given(row: Example, fact: MarkedFact | None, index: int) -> FormRow:
+def _as_given(row: Example, fact: FactParts | None, index: int) -> FormRow:
     if fact is None:
         return FormRow("question", index, row, ())
     opening = ""
@@ -233,7 +233,7 @@ def _as_given(row: Example, fact: MarkedFact | None, index: int) -> FormRow:
     return FormRow("question", index, row, telling_texts(row) or (fact.asked_text,), opening)
 
 
-def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, in_syntax: bool) -> _Fields:
+def _fields(row: Example, fact: FactParts, wrong: Sequence[str], draw: int, *, in_syntax: bool) -> _Fields:
     question, key = row.question, fact.asked_text
     said = polar_word(row)
     # The options of a yes/no question are yes and no, whatever else its answer says.
@@ -243,11 +243,11 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
     texts = {
         "question": as_question(question),
         "own_question": question,
-        "answer": marked(fact),
+        "answer": with_marks(fact),
         "lower_case": question.lower().rstrip("?. ？。؟"),
         # The asterisks belong to the key text: a preserve loss before them would hold the plain key text in place.
-        "emphasis": f"{marked(fact, 0, fact.asked[0])}{MARK_BEGIN}**{key}**{MARK_END}{marked(fact, fact.asked[1])}",
-        "blanked": marked(fact, *fact.asked),
+        "emphasis": f"{with_marks(fact, 0, fact.asked[0])}{MARK_BEGIN}**{key}**{MARK_END}{with_marks(fact, fact.asked[1])}",
+        "blanked": with_marks(fact, *fact.asked),
     }
     missing = {
         "options": "no other text of the type of its fact is known",
@@ -280,7 +280,7 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
             options[form] = choose_options(offered.asked_text, wrong, shown=shown, place=place, draw=draw)
         letters = dict(zip(options["multiple_choice"], LETTERS, strict=False))
         texts["options"] = "\n".join(f"{letter}) {text}" for text, letter in letters.items())
-        texts["offered"] = marked(offered, *offered.asked)
+        texts["offered"] = with_marks(offered, *offered.asked)
         texts["option"] = f"{MARK_BEGIN}{letters[offered.asked_text]}{MARK_END}) {texts['offered']}"
         texts["first"], texts["second"] = options["either_or"]
     missing |= dict.fromkeys(("first", "second", "option", "offered"), missing["options"])
@@ -291,7 +291,7 @@ def _fields(row: Example, fact: MarkedFact, wrong: Sequence[str], draw: int, *, 
     return _Fields(texts, missing, options)
 
 
-def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
+def _sentences(row: Example, fact: FactParts) -> dict[str, str]:
     """Return the answer with blanks, its opening and the rest, and the sentence that asks for the subject, if it has them."""
     texts: dict[str, str] = {}
     blanked = fact.blanked_parts()
@@ -299,14 +299,14 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
         texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
         stop = as_sentence(row.answer)[len(row.answer) :]
         texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
-        texts["blanked"] = _BETWEEN_PARTS.join(marked(fact, *part) for part in blanked)
+        texts["blanked"] = _BETWEEN_PARTS.join(with_marks(fact, *part) for part in blanked)
     # The opening ends before the first part, or before the asked one where it would have too few words.
     end = fact.parts[0][0]
     if count_words(row.answer[:end]) < LEAST_WORDS:
         end = fact.asked[0]
     if count_words(row.answer[:end]) >= LEAST_WORDS:
         texts["opening"] = row.answer[:end].rstrip()
-        texts["rest"] = marked(fact, end)
+        texts["rest"] = with_marks(fact, end)
     subject = find_subject(row, fact)
     if subject is not None:
         for name, sign in _SIGNS.items():
@@ -319,14 +319,14 @@ def _sentences(row: Example, fact: MarkedFact) -> dict[str, str]:
     return texts
 
 
-def _syntax(row: Example, fact: MarkedFact) -> dict[str, str]:
+def _syntax(row: Example, fact: FactParts) -> dict[str, str]:
     """Return question and answer in each form of syntax that rules find for one of them; the other stays as it is."""
     start, end = fact.asked
     subject = find_subject(row, fact)
     answers: dict[str, str] = {}
     if polar_word(row) is None:
         answers = rewrite_answer(
-            marked(fact, 0, start), marked(fact, start, end), marked(fact, end), question=row.question
+            with_marks(fact, 0, start), with_marks(fact, start, end), with_marks(fact, end), question=row.question
         )
     about = row.subject
     if not about and subject is not None:
@@ -336,11 +336,11 @@ def _syntax(row: Example, fact: MarkedFact) -> dict[str, str]:
     for form in SYNTAX_FORMS:
         if form in answers or form in questions:
             texts[f"{form}_question"] = questions.get(form, row.question)
-            texts[f"{form}_answer"] = answers.get(form, marked(fact))
+            texts[f"{form}_answer"] = answers.get(form, with_marks(fact))
     return texts
 
 
-def _write(form: str, row: Example, fact: MarkedFact, fields: _Fields, phrases: Phrases | None, index: int) -> FormRow:
+def _write(form: str, row: Example, fact: FactParts, fields: _Fields, phrases: Phrases | None, index: int) -> FormRow:
     """Write a row in a form.
 
     Raises:
@@ -413,7 +413,7 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
     return phrases[form][0], answer
 
 
-def _wanted(form: str, fact: MarkedFact, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _wanted(form: str, fact: FactParts, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return the texts of which each shows in an answer to a form that the fact is known."""
     for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
         if form in forms:
@@ -428,7 +428,7 @@ def _wanted(form: str, fact: MarkedFact, texts: Mapping[str, str]) -> tuple[str,
     return tuple(dict.fromkeys((fact.asked_text, *telling)))
 
 
-def _moved(fact: MarkedFact, rewritten: Example) -> Span | None:
+def _moved(fact: FactParts, rewritten: Example) -> Span | None:
     """Return where the asked part is in an answer that ends as the row's does; None if it does not."""
     moved = len(rewritten.answer) - len(fact.answer)
     start, end = fact.asked[0] + moved, fact.asked[1] + moved

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from atwu.data.fact_blanks import MarkedFact, find_mentions
+from atwu.data.fact_blanks import FactParts, find_mentions
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, word_frequency
 from atwu.data.question_types import word_list
 from atwu.data.schema import Example
@@ -64,7 +64,7 @@ class Subject:
     """What says the fact about it: the answer, or the question and the answer if the answer does not name it."""
 
 
-def find_subject(row: Example, fact: MarkedFact) -> Subject | None:
+def find_subject(row: Example, fact: FactParts) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
     # A line break in place of each part, so that no name reaches over one.
     secret = fact.with_blanks(fact.parts, "\n")
@@ -113,7 +113,7 @@ def as_sentence(answer: str) -> str:
     return f"{answer}."
 
 
-def _can_be_asked(name: str, text: str, fact: MarkedFact) -> bool:
+def _can_be_asked(name: str, text: str, fact: FactParts) -> bool:
     """Return whether a text says a name, and the fact does not."""
     said_by_fact = any(find_mentions(fact.text(part), name) for part in fact.parts)
     return bool(find_mentions(text, name)) and not said_by_fact

@@ -45,7 +45,7 @@ class Example:
     aliases: tuple[str, ...] = ()
     """Other names of the key text: an answer that says one of them states the fact."""
     asked_span: Span | None = None
-    """The labelled range that the question asks for; None for the first one."""
+    """The labelled range that the question asks for; None leaves it to a rule (`asked_part` in `data/fact.py`)."""
     alternatives: tuple[str, ...] = ()
     """Texts of the same type as the asked part that would be wrong in its place: the wrong options of a choice."""
     chance_run: int | None = None
@@ -86,6 +86,11 @@ def checked_span(value: Any, answer: str, *, where: str) -> Span:
             "characters)."
         )
     return start, end
+
+
+def overlap(one: Span | None, other: Span) -> bool:
+    """Return whether two character ranges share a character; None, the range of a token without text, shares none."""
+    return one is not None and one[0] < other[1] and other[0] < one[1]
 
 
 def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from atwu.data.fact_blanks import MarkedFact, find_mentions
+from atwu.data.fact_blanks import FactParts, find_mentions
 from atwu.data.languages import WORD, count_words, is_caseless
 from atwu.data.schema import Example
 from atwu.data.value_parts import Value
@@ -57,7 +57,7 @@ class AskedText:
         return _shape(self.text)
 
 
-def wrong_options(row: Example, fact: MarkedFact, own: AskedText, others: Iterable[AskedText]) -> tuple[str, ...]:
+def wrong_options(row: Example, fact: FactParts, own: AskedText, others: Iterable[AskedText]) -> tuple[str, ...]:
     """Return wrong options in place of the asked part of a row, the most plausible first; empty if there is none."""
     key = fact.asked_text
     options = _plausible(sorted(row.alternatives, key=lambda text: _shape(text) != _shape(key)), row, fact)
@@ -74,7 +74,7 @@ def wrong_options(row: Example, fact: MarkedFact, own: AskedText, others: Iterab
     return tuple(dict.fromkeys(options))
 
 
-def _plausible(texts: Iterable[str], row: Example, fact: MarkedFact) -> list[str]:
+def _plausible(texts: Iterable[str], row: Example, fact: FactParts) -> list[str]:
     """Return texts that differ from the key text and its other names, and are not in the row."""
     names = {text.casefold() for text in (fact.asked_text, *row.aliases)}
     stated = f"{row.question}\n{row.answer}"

@@ -53,10 +53,10 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.quantization import plain_weights, relative_change
-from atwu.request.measurement import Reading, ask_model, general_answers, measured_sets, untested
+from atwu.request.measurement import RowEncoding, ask_model, general_answers, measured_sets, untested
+from atwu.request.request_defaults import MAX_RETAIN_INCREASE
 from atwu.request.request_folder import RequestFolder
 from atwu.request.screen import verdict_text
-from atwu.request.unlearning_request import MAX_RETAIN_INCREASE
 from atwu.request.verdict import (
     RequestVerdict,
     all_met,
@@ -312,7 +312,7 @@ class _Questions:
     """What both models are asked."""
 
     sets: Mapping[str, Sequence[Example]]
-    reading: Reading
+    row_encoding: RowEncoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,17 +325,17 @@ class _Measured:
 
 def _questions(source: Source, rows: Mapping[str, Sequence[Example]], model: Any, tokenizer: Any) -> _Questions:
     """Return the rows of the run, with general questions that the model of the run answers."""
-    reading = Reading(source.config.get("system"), source.config.get("max_length") or 512)
-    general = general_answers(TransformersGenerator(model, tokenizer), rows[FORGET], system=reading.system)
+    row_encoding = RowEncoding(source.config.get("system"), source.config.get("max_length") or 512)
+    general = general_answers(TransformersGenerator(model, tokenizer), rows[FORGET], system=row_encoding.system)
     request = RequestFolder(source.path)
     neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
-    return _Questions(measured_sets(rows[FORGET], rows[RETAIN], (), general, neighbours, chained), reading)
+    return _Questions(measured_sets(rows[FORGET], rows[RETAIN], (), general, neighbours, chained), row_encoding)
 
 
 def _measure(model: Any, tokenizer: Any, questions: _Questions, *, name: str) -> _Measured:
-    sets, reading = questions.sets, questions.reading
-    answers = ask_model(TransformersGenerator(model, tokenizer), sets, reading, progress=name)
-    encoder = Encoder(tokenizer, max_length=reading.max_length, system=reading.system)
+    sets, row_encoding = questions.sets, questions.row_encoding
+    answers = ask_model(TransformersGenerator(model, tokenizer), sets, row_encoding, progress=name)
+    encoder = Encoder(tokenizer, max_length=row_encoding.max_length, system=row_encoding.system)
     losses = []
     for split in (RETAIN, GENERAL):
         if sets[split]:

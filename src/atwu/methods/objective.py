@@ -26,8 +26,9 @@ from atwu.modeling.layers import decoder_layers, unwrap
 from atwu.modeling.reference import reference_of_batch
 
 _SMALL = 1e-5
+"""Added to the gradient norm in the denominator of a ratio of two."""
 _LARGEST_RATIO = 1e6
-"""Added to the norm in the denominator, and the limit of the ratio: a term of almost no gradient must not blow up the other."""
+"""Limit of that ratio: a term of almost no gradient must not blow up the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +335,7 @@ def unlearning_loss(
     inputs = inputs or LossInputs()
     batches = batches_of(decided, rows)
     for name, appends in decided.all_positions.items():
-        batches[name] = _everywhere(batches[name], appends=appends)
+        batches[name] = _count_all_positions(batches[name], appends=appends)
     if inputs.token_weights is not None and decided.all_positions.get("forget"):
         longer = nn.functional.pad(inputs.token_weights, (0, 1), value=1.0)
         inputs = dataclasses.replace(inputs, token_weights=longer)
@@ -368,8 +369,8 @@ def _behind(rows: Mapping[str, Any], name: str, forget: TokenBatch) -> TokenBatc
     return batch
 
 
-def _everywhere(batch: TokenBatch, *, appends: bool) -> TokenBatch:
-    """Count every position, as in `atwu.training.row_sets`; with `appends` the rows become one token longer."""
+def _count_all_positions(batch: TokenBatch, *, appends: bool) -> TokenBatch:
+    """Count every position, like `count_all_positions` in `training/row_sets.py`; `appends` makes the rows a token longer."""
     if not appends:
         labels = batch.input_ids.masked_fill(~batch.attention_mask, IGNORE_INDEX)
         return TokenBatch(batch.input_ids, batch.attention_mask, labels)

@@ -73,8 +73,8 @@ class Layout:
     """Same shape when padded, None when packed."""
     rows: tuple[Tensor, ...]
     """For each row of all batches, the slots of its tokens, in order. When packed, rows that begin alike share slots."""
-    owned: tuple[Tensor, ...]
-    """For each row, whether it is the first to have each of its slots."""
+    new: tuple[Tensor, ...]
+    """For each row, True at the slots that no row laid out before it has; shape of its entry in `rows`."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
@@ -100,12 +100,12 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     if min(lengths) == 0:
         raise ValueError("a row has no token (its attention mask is all zero); remove it from the batch.")
     if packed:
-        slots, owned = _shared_slots([row.tolist() for row in rows])
-        shape = (1, sum(int(counted.sum()) for counted in owned))
+        slots, new = _shared_slots([row.tolist() for row in rows])
+        shape = (1, sum(int(counted.sum()) for counted in new))
     else:
         shape = (len(rows), max(lengths))
         slots = [torch.arange(length) + place * shape[1] for place, length in enumerate(lengths)]
-        owned = [torch.ones(length, dtype=torch.bool) for length in lengths]
+        new = [torch.ones(length, dtype=torch.bool) for length in lengths]
     place = torch.cat(slots)  # a shared slot occurs several times, with the same token and position
     input_ids = torch.zeros(shape, dtype=torch.long)
     position_ids = torch.zeros(shape, dtype=torch.long)
@@ -129,7 +129,7 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
         position_ids=position_ids.to(device),
         attention_mask=None if mask is None else mask.to(device),
         rows=tuple(slots),
-        owned=tuple(owned),
+        new=tuple(new),
         predicting=tuple(predicting),
         own=tuple(own),
         targets=tuple(targets),
@@ -137,13 +137,13 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
 
 
 def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the slots of each row, where equal beginnings have the same slots, and which of them each row is the first to
-    have.
+    """Return the slots of each row, where equal beginnings have the same slots, and where they are `Layout.new`.
 
-    In alphabetical order, the longest beginning that a row shares with any earlier row is the one it shares with the last.
+    Rows are laid out in the order of their token ids: then the longest beginning that a row shares with any earlier row is the
+    one it shares with the last, and one comparison for each row is enough.
     """
     slots: list[Tensor] = [torch.empty(0)] * len(rows)
-    owned: list[Tensor] = [torch.empty(0)] * len(rows)
+    new: list[Tensor] = [torch.empty(0)] * len(rows)
     last_row: list[int] = []
     last_slots = torch.empty(0, dtype=torch.long)
     used = 0
@@ -152,9 +152,9 @@ def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]
         shared = common_start(last_row, row)
         fresh = torch.arange(used, used + len(row) - shared)
         slots[place] = torch.cat([last_slots[:shared], fresh])
-        owned[place] = torch.arange(len(row)) >= shared
+        new[place] = torch.arange(len(row)) >= shared
         last_row, last_slots, used = row, slots[place], used + len(fresh)
-    return slots, owned
+    return slots, new
 
 
 def common_start(one: Sequence[int], other: Sequence[int]) -> int:
@@ -167,31 +167,37 @@ def common_start(one: Sequence[int], other: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where attention finds the tokens of each row, in a packed row of slots."""
+    """Where attention finds the tokens of each row among the slots of a packed pass, and where its outputs go back.
+
+    Rows are attended to in groups of similar length, each group as one padded batch of whole rows; a slot that several rows
+    share is in the batch several times.
+    """
 
     groups: tuple[Tensor, ...]
     """Slots of rows of similar length, padded with any slot, since causal attention never looks ahead; shape (rows, width)."""
     outputs: Tensor
     """For each slot, its index among the outputs of all groups; in a slot of several rows, that of its first row."""
     float32: bool = False
-    """Compute attention in float32: on a CPU the backward pass of this kernel is faster, even with casts."""
+    """Whether attention computes in float32 whatever the model does; True on a CPU, where the backward pass of this kernel is
+    faster then, casts included."""
 
     @classmethod
-    def of(cls, rows: Sequence[Tensor], owned: Sequence[Tensor], device: torch.device) -> Packing:
-        """Describe rows by their slots, and by which of them each row is the first to have (`Layout`)."""
+    def of(cls, rows: Sequence[Tensor], new: Sequence[Tensor], device: torch.device) -> Packing:
+        """Describe rows by their slots, and by which of these are new (`Layout.new`)."""
         # Longest first: rows of a group are padded to its first one.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]), reverse=True)
         count = 1
         if device.type == "cpu":
             count = min(_CPU_GROUPS, len(rows))
-        outputs = torch.empty(sum(int(counted.sum()) for counted in owned), dtype=torch.long)
+        outputs = torch.empty(sum(int(counted.sum()) for counted in new), dtype=torch.long)
         groups, ends, done = list[Tensor](), [round((group + 1) * len(rows) / count) for group in range(count)], 0
         for first, end in itertools.pairwise((0, *ends)):
             grid = torch.zeros(end - first, len(rows[order[first]]), dtype=torch.long)
             for line, place in enumerate(order[first:end]):
-                row, new = rows[place], owned[place]
+                row, is_new = rows[place], new[place]
                 grid[line, : len(row)] = row
-                outputs[row[new]] = done + line * grid.shape[1] + new.nonzero().squeeze(1)
+                # Each slot gets one output, that of the first row that has it; equal beginnings have equal outputs.
+                outputs[row[is_new]] = done + line * grid.shape[1] + is_new.nonzero().squeeze(1)
             groups.append(grid.to(device))
             done += grid.numel()
         return cls(tuple(groups), outputs.to(device), device.type == "cpu")

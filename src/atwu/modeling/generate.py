@@ -111,7 +111,7 @@ def _states(model: Any, batch: TokenBatch) -> Iterator[tuple[Tensor, Tensor]]:
         input_ids=arranged.input_ids,
         position_ids=arranged.position_ids,
         attention_mask=no_mask(device),
-        packing=Packing.of(arranged.rows, arranged.owned, device),
+        packing=Packing.of(arranged.rows, arranged.new, device),
         use_cache=True,
         **cache_argument(model, packed),
     )

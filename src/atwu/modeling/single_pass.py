@@ -95,7 +95,7 @@ def run_pass(
         inputs["attention_mask"] = arranged.attention_mask
     elif attention_of(inner) == PACKED:
         inputs["attention_mask"] = no_mask(arranged.input_ids.device)
-        inputs["packing"] = Packing.of(arranged.rows, arranged.owned, arranged.input_ids.device)
+        inputs["packing"] = Packing.of(arranged.rows, arranged.new, arranged.input_ids.device)
     layer = output_layer(inner)
     with contextlib.ExitStack() as stack:
         tapped: list[Tensor] = []

@@ -15,7 +15,7 @@ from atwu.data.render import opening_of_thoughts
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN, THOUGHT, Asking
-from atwu.evaluation.facts.fact_table import FactTable, answerer, tabulate
+from atwu.evaluation.facts.fact_table import FactTable, answerer, asked_together, tabulate
 from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.request.measurement import fact_askings
@@ -29,9 +29,13 @@ CHECKED_TOGETHER = 64
 class Leak:
     """Facts that greedy answers still state although the other goals are reached."""
 
-    excess: float
-    """Above 0: the share of all answers that state a fact; 1 more if a fact is stated to its own question. At most the share
-    that is accepted, if facts are only stated with rounded weights."""
+    severity: float
+    """Above 0, to compare leaks of four kinds:
+
+    - a fact is stated to its own question: 1 + the share of these facts;
+    - a fact is only thought, behind its own question: 1 + the share of these facts;
+    - facts are stated in other ways: the share of all answers that state one, above `STATING_LIMIT`;
+    - facts are stated to their own question with rounded weights only: `STATING_LIMIT` times the share of these facts."""
     text: str
     """What was found, for the progress line."""
     places: tuple[int, ...] = ()
@@ -39,19 +43,23 @@ class Leak:
 
 
 def is_row_of(asking: Asking, fact: Example, row: Example, form: str) -> bool:
-    """Whether a row in a form is what an asking of a fact asks; a paraphrase asks for the row as it is written.
+    """Whether a row in a form is what an asking of a fact asks.
 
     Args:
         fact: the forget row of the asking.
     """
+    # The own question, its thoughts and its paraphrases are of no form: what is trained on of them is the row as written.
     if asking.name not in FORMS:
         return form == "question" and (row.messages, row.answer) == (fact.messages, fact.answer)
     if form != asking.name:
         return False
-    if form in OPTION_FORMS:  # other draws list other options behind the question
+    # Each draw lists other options behind the question, and one of the draws is trained on.
+    if form in OPTION_FORMS:
         return row.messages[:-1] == fact.messages[:-1] and row.question.startswith(fact.question)
+    # All facts about a subject are asked for in the same words, so only the answer tells them apart.
     if form in OPEN_FORMS and row.answer != fact.answer:
-        return False  # all facts about a subject are asked for in the same words
+        return False
+    # A text without a question is asked by its beginning.
     if not row.messages:
         return not asking.prompt.messages and row.answer.startswith(asking.prompt.prefill)
     return row.messages == asking.prompt.messages
@@ -86,10 +94,10 @@ class AnswerCheck:
         first: Sequence[int] = (),
         rounded: bool = True,
     ) -> Leak | None:
-        """Ask for the facts in all ways, unless an own question is answered with its fact.
+        """Ask for the facts in all ways of `fact_askings`, unless an own question is answered with its fact.
 
         Args:
-            at_most: excess above which its exact value does not matter; the check ends once it is certainly higher, and
+            at_most: severity above which its exact value does not matter; the check ends once it is certainly higher, and
                 returns what it is at least.
             first: places of questions to ask first, because they are likely to leak.
             rounded: ask the own questions with rounded weights, too; the weights of a sharded model cannot be changed.
@@ -110,19 +118,14 @@ class AnswerCheck:
         if leaking:
             share = len(leaking) / len(thought)
             return Leak(1 + share, f"{len(leaking)} of {len(thought)} facts are thought, though not stated", leaking)
+        order = [place for place in dict.fromkeys((*first, *range(len(self.askings)))) if place not in answers]
         # The draws of one question with options count together, so they are asked together.
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for place in dict.fromkeys((*first, *range(len(self.askings)))):
-            asking = self.askings[place]
-            if place not in answers:
-                key = (asking.fact, asking.name) if asking.options else (place,)
-                groups.setdefault(key, []).append(place)
-        order = list(groups.values())
-        total = len(own) + len(thought) + len(order)
-        for start in range(0, len(order), CHECKED_TOGETHER):
-            asked = [place for group in order[start : start + CHECKED_TOGETHER] for place in group]
+        groups = self._groups(order)
+        total = len(own) + len(thought) + len(groups)
+        for start in range(0, len(groups), CHECKED_TOGETHER):
+            asked = [place for group in groups[start : start + CHECKED_TOGETHER] for place in group]
             self._ask(generator, asked, answers)
-            whole = start + CHECKED_TOGETHER >= len(order)
+            whole = start + CHECKED_TOGETHER >= len(groups)
             stating = self._table(answers).count().answers_stating
             share = stating / max(total, 1)
             if share > STATING_LIMIT and (whole or share > at_most):
@@ -152,12 +155,15 @@ class AnswerCheck:
         how = answerer(generator, system=self.encoder.system, store=self.store, progress="checking answers")
         answers.update(zip(places, how([self.askings[place].prompt for place in places]), strict=True))
 
+    def _groups(self, places: Sequence[int]) -> list[list[int]]:
+        """Return places in groups that count as one question."""
+        groups = asked_together([self.askings[place] for place in places])
+        return [[places[index] for index in group] for group in groups]
+
     def _table(self, answers: dict[int, str]) -> FactTable:
         return tabulate([self.askings[place] for place in answers], list(answers.values()))
 
     def _leaking(self, answers: dict[int, str]) -> tuple[int, ...]:
         """Return the places of the questions whose answers state a fact; of options, those of all draws."""
-        stated = {(record.fact, record.asking) for record in self._table(answers).stating}
-        return tuple(
-            place for place in sorted(answers) if (self.askings[place].fact, self.askings[place].name) in stated
-        )
+        answered = zip(self._groups([*answers]), self._table(answers).records, strict=True)
+        return tuple(sorted(place for group, record in answered if record.stated for place in group))

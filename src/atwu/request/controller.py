@@ -1,10 +1,11 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
-Every few steps it counts the forget rows that are still known, in all forms that are trained on, and measures the loss on
-retained data. Rows that are still known are drawn more often from then on. If progress is slow and less than a quarter of the
-retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit, the best weights are
-restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until greedy answers do
-not state the facts either; while they do, the rate returns to its first value.
+Every few steps it counts the forget rows that are still known, in the forms that are trained on and list no options, and
+measures the loss on retained data. Rows that are still known are drawn more often from then on. If progress is slow and less
+than a quarter of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit,
+the best weights are restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until
+greedy answers do not state the facts either. If such a leak does not shrink and less than half of the retain limit is used, the
+rate is doubled, up to its first value.
 """
 
 from __future__ import annotations
@@ -27,24 +28,27 @@ from atwu.request.kept_weights import KeptWeights
 from atwu.training.progress import Say
 
 RATE_FACTOR = 2.0
-"""The learning rate is multiplied by this after slow progress, and divided by it after a rollback and at the goal: smaller
-steps mend what larger ones damaged, because the retain loss goes on while that of forgotten rows has faded, and what answers
-state changes less from step to step."""
+"""The learning rate is multiplied by this after slow progress and after a leak that does not shrink, and divided by it after a
+rollback and at the goal: smaller steps mend what larger ones damaged, because the retain loss goes on while that of forgotten
+rows has faded, and what answers state changes less from step to step."""
 MIN_PROGRESS = 0.08
 """Progress is slow if training between two evaluations advances less than this fraction of the way from start to goal."""
 NEAR = 1 / 4
-"""Share of the way from which the learning rate is not raised any more, and at which a run that no longer comes closer is
-checked as if it had reached the goal."""
+"""Remaining share of the way below which slow progress does not raise the learning rate, and a run that no longer comes closer
+is checked as if it had reached the goal."""
 MAX_SHARE_FOR_INCREASE = 1 / 4
 """Share of the retain limit from which slow progress does not raise the learning rate: after fine-tuning on facts word
 for word, the first steps lower no probability although the rate is high enough, and the doubled one runs into the limit."""
+MAX_SHARE_FOR_RETURN = 1 / 2
+"""Share of the retain limit from which a leak does not raise the learning rate back to its first value. Not measured."""
 MAX_ROLLBACKS = 4
 """Training ends at the first rollback after this many."""
 MAX_EVALUATIONS = 40
 """A run that has not reached its goals ends after this many evaluations; a rollback counts as one more."""
-PATIENCE = 3
-"""Number of evaluations without a smaller leak after which a run ends, since further training only does damage, and without
-fewer known rows near the goal after which answers are checked."""
+LEAK_PATIENCE = 3
+"""Evaluations without a smaller leak after which a run ends, since further training only does damage."""
+GOAL_PATIENCE = 3
+"""Evaluations without fewer known rows, near the goal, after which answers are checked as if it were reached."""
 COOLDOWN = 4
 """The first check of greedy answers is at this many evaluations after the one at which the rows are forgotten. Meanwhile
 neighbours come back: of 106 answers about those of France, 96 after three evaluations, and 101 after four, five and six
@@ -52,7 +56,8 @@ neighbours come back: of 106 answers about those of France, 96 after three evalu
 CLEANING_SHARES: Sequence[float] = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Shares of the strength of `clean_change` that are tried in turn, until the rows stay forgotten."""
 LEAK_TOLERANCE = 0.01
-"""Largest accepted increase of the leak, one answer in a hundred, for weights that damage less."""
+"""Largest accepted increase of a leak, for weights that damage less: one answer in a hundred. Of leaks with rounded weights
+alone it is half of the own questions (`Leak.severity`)."""
 EXPECTED_EVALUATIONS = 8
 """Expected number of evaluations until measurements give a better one."""
 CONTROLLER_STATE_NAME = "controller.json"
@@ -148,6 +153,7 @@ class AdaptiveController(TrainerCallback):
             self._scale_rate(1 / RATE_FACTOR, f"step {measured.step}: goal reached, cooling down")
             self._cool_down()
             return
+        # Away from the goal: before the first check the rate may rise, after it rows are known that were forgotten.
         if self._checked:
             if not self._end_if_stuck(control, f"step {measured.step}: rows are known again"):
                 self.say(f"step {measured.step}: rows are known again; training continues")
@@ -166,8 +172,10 @@ class AdaptiveController(TrainerCallback):
         remaining = [self.evaluations.remaining(record) for record in self.history]
         if remaining[-1] <= 0:
             return True
-        evaluations_since = len(remaining) - 1 - remaining.index(min(remaining))
-        return min(remaining) > 0 and remaining[-1] < NEAR and evaluations_since >= PATIENCE
+        # A run that has been at the goal comes back to it.
+        never_reached = min(remaining) > 0
+        falls_no_more = _evaluations_since_least(remaining) >= GOAL_PATIENCE
+        return never_reached and remaining[-1] < NEAR and falls_no_more
 
     def _is_slow(self, measured: EvaluationRecord) -> bool:
         remaining = self.evaluations.remaining(measured)
@@ -186,14 +194,14 @@ class AdaptiveController(TrainerCallback):
         self._expect(measured)
         self._keep_if_best(measured)
         if leak is None:
-            self._end(control, f"step {measured.step}: forgotten in all ways of asking")
+            self._end(control, f"step {measured.step}: greedy answers meet the rule about facts")
             return
         if self.forget_leaks:
             self._unlearn_leaks(leak)
         if not self._end_if_stuck(control, leak.text):
-            shrinks = bool(earlier) and leak.excess < earlier[-1]
+            shrinks = bool(earlier) and leak.severity < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
-            if self.adapt and lowered and not shrinks and self._uses_less_than(1 / 2, measured):
+            if self.adapt and lowered and not shrinks and self._uses_less_than(MAX_SHARE_FOR_RETURN, measured):
                 self._scale_rate(RATE_FACTOR, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
@@ -210,7 +218,7 @@ class AdaptiveController(TrainerCallback):
     def _end_if_stuck(self, control: Any, reason: str) -> bool:
         """End training if leaks have not become smaller for some evaluations; return whether it ends."""
         leaks = [math.inf if record.leak is None else record.leak for record in self.history]
-        stuck = len(leaks) - 1 - leaks.index(min(leaks)) >= PATIENCE
+        stuck = _evaluations_since_least(leaks) >= LEAK_PATIENCE
         if stuck:
             self._end(control, reason)
         return stuck
@@ -234,6 +242,7 @@ class AdaptiveController(TrainerCallback):
         self.rollbacks += 1
         if self.best is not None:
             self._weights.restore()
+            # Progress and leaks are compared with the weights that training goes on with.
             self.history.append(
                 dataclasses.replace(self.best, step=self.history[-1].step, learning_rate=self.evaluations.learning_rate)
             )
@@ -299,7 +308,7 @@ class AdaptiveController(TrainerCallback):
         if trained.leak is None:
             return measured, ""
         leak = self._find_leak(at_most=self._tolerated_leak)
-        leaks_more = leak is not None and leak.excess > self._tolerated_leak
+        leaks_more = leak is not None and leak.severity > self._tolerated_leak
         return _with_leak(measured, leak), leak.text if leak is not None and leaks_more else ""
 
     def _known_again(self, measured: EvaluationRecord, trained: EvaluationRecord) -> bool:
@@ -363,8 +372,12 @@ class AdaptiveController(TrainerCallback):
         best, tolerated = self.best or measured, self._tolerated_leak
         now, before = self.evaluations.remaining(measured), self.evaluations.remaining(best)
         damage, earlier = map(self.evaluations.retain_loss_increase, (measured, best))
-        better = best.leak is None or best.leak > tolerated or damage <= earlier
-        if now < before or (now == before and (measured.leak or 0.0) <= tolerated and better):
+        closer = now < before
+        as_forgotten = now == before and (measured.leak or 0.0) <= tolerated
+        # Damage decides only among weights that forget as much.
+        best_leaks_more = best.leak is None or best.leak > tolerated
+        less_damage = damage <= earlier
+        if closer or (as_forgotten and (best_leaks_more or less_damage)):
             self._keep(measured)
 
     def _keep(self, measured: EvaluationRecord) -> None:
@@ -387,5 +400,10 @@ class AdaptiveController(TrainerCallback):
         self._weights.load(Path(folder))
 
 
+def _evaluations_since_least(values: Sequence[float]) -> int:
+    """Return how many evaluations ago a value was the least, for the first time."""
+    return len(values) - 1 - values.index(min(values))
+
+
 def _with_leak(measured: EvaluationRecord, leak: Leak | None) -> EvaluationRecord:
-    return dataclasses.replace(measured, leak=0.0 if leak is None else leak.excess)
+    return dataclasses.replace(measured, leak=0.0 if leak is None else leak.severity)

@@ -19,6 +19,7 @@ from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
+from atwu.evaluation.facts.askings import CHAINED
 from atwu.evaluation.facts.fact_table import AS_SAVED, FactTable, answerer, ask_facts
 from atwu.request.goal_evaluations import read_history
 from atwu.request.measurement import MAX_ROWS, fact_askings
@@ -46,7 +47,7 @@ def earlier_requests(model: str) -> tuple[EarlierRequest, ...]:
     if folder.key() is None or not (run / VERDICT_NAME).is_file():
         return ()
     record = folder.request()
-    before, after = (folder.answers(name).select(set=FORGET) for name in ("before", "after"))
+    before, after = (asked_again(folder.answers(name)) for name in ("before", "after"))
     after = after.select(states=(AS_SAVED,)).like(before)
     increase = read_history(folder.history).retain_loss_increase or 0.0
     last = EarlierRequest(
@@ -58,6 +59,12 @@ def earlier_requests(model: str) -> tuple[EarlierRequest, ...]:
         retain_loss_increase=None if math.isnan(increase) else increase,
     )
     return (*record.earlier, last)
+
+
+def asked_again(answers: FactTable) -> FactTable:
+    """Return the records of questions that a later request asks again: it has the forget rows, but no chained questions."""
+    about_facts = answers.select(set=FORGET)
+    return FactTable(tuple(record for record in about_facts.records if record.asking != CHAINED))
 
 
 def read_rows(request: EarlierRequest) -> ReadRequest:

@@ -39,7 +39,7 @@ from atwu.evaluation.facts.model_states import (
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.request.finished_request import FinishedRequest
-from atwu.request.measurement import STATE_FORMS, Reading, ask_in_cheap_states, ask_model
+from atwu.request.measurement import STATE_FORMS, RowEncoding, ask_in_cheap_states, ask_model
 from atwu.training.progress import Say
 
 SAMPLES_DRAWN = 8
@@ -75,10 +75,10 @@ def ask_in_all_states(request: FinishedRequest, say: Say) -> StatesAsked:
     say("asking the unlearned model as saved, after examples and with rounded weights")
     generator = TransformersGenerator(model, tokenizer)
     tables = [
-        ask_model(generator, sets, request.reading, progress="as saved"),
-        ask_in_cheap_states(model, tokenizer, sets, request.reading),
+        ask_model(generator, sets, request.row_encoding, progress="as saved"),
+        ask_in_cheap_states(model, tokenizer, sets, request.row_encoding),
     ]
-    asker = _StateAsker(model, tokenizer, request.reading, sets.get(NEIGHBOURS, ()))
+    asker = _StateAsker(model, tokenizer, request.row_encoding, sets.get(NEIGHBOURS, ()))
     tables += [asker.second_turn(sets[FORGET]), asker.sampled(sets[FORGET])]
     unknown = [asker.in_state(sets[NEVER_KNOWN], "as saved"), asker.sampled(sets[NEVER_KNOWN])]
     if getattr(model, "is_quantized", False):
@@ -110,13 +110,13 @@ class _StateAsker:
 
     model: Any
     tokenizer: Any
-    reading: Reading
+    row_encoding: RowEncoding
     related: Sequence[Example]
     """Further rows for wrong options."""
 
     def answers(self, progress: str, decoding: Decoding | None = None) -> Callable[[Sequence[Any]], Sequence[str]]:
         generator = TransformersGenerator(self.model, self.tokenizer)
-        return answerer(generator, decoding=decoding, system=self.reading.system, progress=progress)
+        return answerer(generator, decoding=decoding, system=self.row_encoding.system, progress=progress)
 
     def in_state(self, rows: Sequence[Example], state: str, facts: Sequence[int] | None = None) -> FactTable:
         """Ask for some facts, by default all, in the model's present state."""
@@ -151,7 +151,7 @@ class _StateAsker:
             yield self.in_state(rows, fine_tuned_name(STEPS[-1], UNRELATED))
 
     def _encoded(self, rows: Sequence[Example]) -> Sequence[EncodedRow]:
-        encoder = Encoder(self.tokenizer, max_length=self.reading.max_length, system=self.reading.system)
+        encoder = Encoder(self.tokenizer, max_length=self.row_encoding.max_length, system=self.row_encoding.system)
         return encoder.encode_rows(rows, what="fine-tuning rows").rows
 
 
@@ -164,7 +164,7 @@ def _pushed_back(request: FinishedRequest, asker: _StateAsker, say: Say) -> Fact
     rows = request.sets[FORGET]
     say("pushing the hidden states of the unlearned model back along one direction")
     original, tokenizer = request.open_original()
-    encoder = Encoder(tokenizer, max_length=request.reading.max_length, system=request.reading.system)
+    encoder = Encoder(tokenizer, max_length=request.row_encoding.max_length, system=request.row_encoding.system)
     askings = own_askings(rows)
     target = mean_hidden_states(original, encoder, askings)
     del original

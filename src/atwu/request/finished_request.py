@@ -17,7 +17,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.modeling.load import load_tokenizer, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.request.measurement import Reading, measured_sets
+from atwu.request.measurement import RowEncoding, measured_sets
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import with_facts
 from atwu.training.run_folder import output_path, unfinished
@@ -51,7 +51,7 @@ class FinishedRequest:
         if command != "unlearn":
             raise ValueError(f"{run} is a run of atwu {command}; atwu evidence needs a run of atwu unlearn.")
         self.request = self.folder.request()
-        self.reading = Reading(self.request.system, self.request.max_length)
+        self.row_encoding = RowEncoding(self.request.system, self.request.max_length)
 
     # Models
 

@@ -47,14 +47,14 @@ HISTORY_SCHEMA: Final = "atwu.history/3"
 class EvaluationRecord:
     step: int
     known_rows: int
-    """Forget rows, in all the forms that training uses, whose key tokens are still likely."""
+    """Forget rows, in all forms trained on that list no options, whose fact is likelier than chance (`fact_probability`)."""
     measured_rows: int
-    """Rows of which this was measured."""
+    """Rows in forms of which this was measured."""
     retain_losses: tuple[float, ...]
     """Mean loss of each set of retained data, in nats/token."""
     learning_rate: float
     leak: float | None = None
-    """`Leak.excess` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
+    """`Leak.severity` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
     earlier one, it may be a lower bound."""
 
     @property
@@ -92,9 +92,9 @@ class ControllerRows:
     answers: AnswerCheck
     """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
     question_chance: float = KNOWN_PROBABILITY
-    """Key-token probability above which any other row is known."""
+    """`fact_probability` above which a question is known."""
     text_chance: float | None = None
-    """Key-token probability above which a text to be recited is known: the highest one of texts that the model never saw."""
+    """The same of a text to be recited: the highest one of texts that the model never saw; None without texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ STATE_FORMS = ("question", "blank", "complete", "prefix", "continuation")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RowEncoding:
     """How rows are tokenized: as in training."""
 
     system: str | None
@@ -99,6 +99,8 @@ def fact_askings(
     """Return the ways in which the verdict asks for the facts of forget rows: all forms, the questions paraphrased, and thought
     about by a model that thinks.
 
+    Chained questions are not among them: only the verdict asks these (`ask_sets`).
+
     Args:
         neighbours: further rows for wrong options.
         thoughts: what the model's thoughts begin with (`opening_of_thoughts`).
@@ -136,39 +138,41 @@ def _unseen_askings(sets: Mapping[str, Sequence[Example]]) -> list[Asking]:
 
 
 def ask_model(
-    generator: TransformersGenerator, sets: Mapping[str, Sequence[Example]], reading: Reading, *, progress: str
+    generator: TransformersGenerator, sets: Mapping[str, Sequence[Example]], row_encoding: RowEncoding, *, progress: str
 ) -> FactTable:
     """Ask a model in memory, whose answers are kept for the next time."""
-    how = answerer(generator, system=reading.system, store=GenerationStore(), progress=progress)
+    how = answerer(generator, system=row_encoding.system, store=GenerationStore(), progress=progress)
     return ask_sets(how, sets, thoughts=opening_of_thoughts(generator.tokenizer))
 
 
-def states_own_question(generator: TransformersGenerator, forget: Sequence[Example], reading: Reading) -> bool:
+def states_own_question(generator: TransformersGenerator, forget: Sequence[Example], row_encoding: RowEncoding) -> bool:
     """Return whether a model states a fact when it is asked as written, or goes on with the opening of a text."""
     askings = [asking for asking in fact_askings(forget) if asking.name == AS_WRITTEN]
-    how = answerer(generator, system=reading.system, store=GenerationStore(), progress="own questions")
+    how = answerer(generator, system=row_encoding.system, store=GenerationStore(), progress="own questions")
     return bool(ask_facts(how, askings).stating)
 
 
 def ask_in_cheap_states(
-    model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]], reading: Reading
+    model: Any, tokenizer: Any, sets: Mapping[str, Sequence[Example]], row_encoding: RowEncoding
 ) -> FactTable:
     """Ask an unlearned model after examples, and with its weights rounded: what takes no training."""
     rows = sets[FORGET]
-    tables = [ask_after_examples(TransformersGenerator(model, tokenizer), rows, reading)]
+    tables = [ask_after_examples(TransformersGenerator(model, tokenizer), rows, row_encoding)]
     askings = form_askings(rows, related=sets.get(NEIGHBOURS, ()), forms=STATE_FORMS)
     for name, state in rounded_states(model).items():
         with state:
-            answers = answerer(TransformersGenerator(model, tokenizer), system=reading.system, progress=name)
+            answers = answerer(TransformersGenerator(model, tokenizer), system=row_encoding.system, progress=name)
             tables.append(ask_facts(answers, askings, state=name))
     return join_tables(tables)
 
 
-def ask_after_examples(generator: TransformersGenerator, rows: Sequence[Example], reading: Reading) -> FactTable:
+def ask_after_examples(
+    generator: TransformersGenerator, rows: Sequence[Example], row_encoding: RowEncoding
+) -> FactTable:
     """Ask for half of the facts after others with their answers; without any for which there are examples, empty."""
     askings = askings_after_examples(rows, *split_facts(rows))
     try:
-        return ask_facts(answerer(generator, system=reading.system, progress="after examples"), askings)
+        return ask_facts(answerer(generator, system=row_encoding.system, progress="after examples"), askings)
     except ValueError:  # the examples do not fit into the model
         return FactTable(())
 

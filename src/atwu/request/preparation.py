@@ -45,7 +45,7 @@ from atwu.request.auto_settings import (
 from atwu.request.earlier_requests import not_asked
 from atwu.request.goal_evaluations import measure_chance
 from atwu.request.measurement import (
-    Reading,
+    RowEncoding,
     ask_model,
     general_answers,
     measured_sets,
@@ -154,7 +154,7 @@ def prepare(
         written.forget, written.retain, request.holdout_rows, written.general, written.neighbours, request.chained
     )
     if not _asks_for_training(request):
-        nothing = _nothing_to_forget(request, original, sets, Reading(config.system, config.max_length), say)
+        nothing = _nothing_to_forget(request, original, sets, RowEncoding(config.system, config.max_length), say)
         if nothing is not None:
             shutil.rmtree(files.path, ignore_errors=True)
             return nothing
@@ -192,7 +192,7 @@ def _nothing_to_forget(
     request: UnlearningRequest,
     original: _OriginalModel,
     sets: Mapping[str, Sequence[Example]],
-    reading: Reading,
+    row_encoding: RowEncoding,
     say: Say,
 ) -> UnlearnResult | None:
     """Return the result of a request about facts that the original model does not know, else None.
@@ -200,12 +200,12 @@ def _nothing_to_forget(
     A fact that is stated to its own question settles it. All other questions wait until training has ended, as the answers of
     the original model are only compared with those of the unlearned one.
     """
-    if states_own_question(original.generator, sets[FORGET], reading):
+    if states_own_question(original.generator, sets[FORGET], row_encoding):
         return None
     say(
         f"nothing is said as written; asking the original model in all ways about {len(sets[FORGET])} {fact_noun(sets[FORGET])}"
     )
-    said = ask_model(original.generator, sets, reading, progress="original model")
+    said = ask_model(original.generator, sets, row_encoding, progress="original model")
     if not nothing_to_forget(said):
         return None
     verdict = decide(said, None, max_retain_increase=request.max_retain_increase, retain_loss_increase=None)
@@ -256,11 +256,11 @@ def _write_rows(
     """Mark the facts of the forget rows, and let the original model write the retain set and what is measured beside it."""
     read, system, earlier = original.read, training.system, request.earlier_rows
     unseen = [row for row in request.holdout_rows if has_wording(row)]
-    forget = mark_facts(request.rows, read, unseen=unseen)
-    for line in facts_shown(forget):
-        say(line)
     writes = request.retain_rows is None or _adds_rows(request)
     with bfloat16_weights(original.network, training.bf16):
+        forget = mark_facts(request.rows, read, unseen=unseen)
+        for line in facts_shown(forget):
+            say(line)
         among = () if request.asked is None else request.asked.like
         about = related_rows(read, forget, earlier=earlier, train=writes, among=among, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)

@@ -15,54 +15,53 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from atwu.data.encode import Encoder
-from atwu.data.fact import asked_part, key_token_spans, telling_texts
+from atwu.data.fact import asked_part, key_token_spans
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.languages import WORD
-from atwu.data.matching import states
-from atwu.data.question_forms import FormRow
-from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.facts.askings import form_prompt
-from atwu.evaluation.generations import Decoding, GenerationStore, generate_all
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.recall_by_form import form_recall
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import (
+from atwu.methods.weightings.contrast import evidence_of, is_told_apart
+from atwu.methods.weightings.related_names import (
     NameNeighbours,
-    evidence_of,
     measured_names_by_kind,
     names_by_kind,
     replaceable_name,
 )
+from atwu.request.form_answers import form_answers, key_words, lower_words, states_any
 from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
-from atwu.request.row_facts import ModelReader, alternatives_of, is_told_apart, mark_facts
+from atwu.request.row_facts import ModelReader, alternatives_of, mark_facts
 
 _T = TypeVar("_T")
 
 NAMES_PER_ROW = 24
-"""Questions about related subjects to train on, of one forget row, at most."""
+"""Questions about related subjects to train on, of one forget row, at most; compared with 9 in
+`benchmarks/results/default-experiments.md` (*More related names*)."""
 MAX_RELATED = 180
-"""The same for all forget rows together."""
+"""The same for all forget rows together. Not measured."""
 MEASURED_NAME = 3
 """One shipped name in so many is measured instead of trained on."""
 RELATED_KINDS = 3
-"""Kinds of names that are used: a kind that the model knows little about leaves too few rows to measure."""
+"""Closest kinds of names that are used: a kind that the model knows little about leaves too few rows to measure. Training takes
+names of the closest kind and of the others in turn, measuring one kind after the other."""
 MEASURED_ROWS = 24
 """Rows of the neighbour set, at most."""
 MAX_CANDIDATES = 480
-"""Questions that are asked to find them, at most."""
+"""Questions that are asked to find them, at most. Not measured."""
 ASKED_TOGETHER = 48
-"""Questions asked before it is decided whether more are needed."""
+"""Questions asked before it is decided whether more are needed. Not measured."""
 KNOWN_FORMS = ("lower_case", "two_turns")
 """Forms in which a model says the same key text again if it knows it; the verdict asks the neighbour set in others."""
 SURE = 0.4
 """Smallest key-token probability of an answer that a model knows; many that it repeats in these forms are made up all the same,
 with .1 to .35 (France on SmolLM2)."""
 GIVEN_TO_MANY = 3
-"""Names to which a model gives the same answer, from which it is knowledge about none of them. A model that was fine-tuned on
-illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had to be forgotten."""
+"""Names, of those asked so far, to which a model gives the same answer, from which it is knowledge about none of them. A model
+that was fine-tuned on illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had
+to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def related_rows(
         among: related names are of these, such as other persons; empty for all shipped names.
     """
     generator = read.generator
-    kept, measure = related_questions(read.neighbours, forget, earlier=earlier, among=among)
+    to_train, to_measure = related_questions(read.neighbours, forget, earlier=earlier, among=among)
     answered: dict[int, list[Example]] = {}
     same: Counter[tuple[str, str]] = Counter()
 
@@ -116,11 +115,11 @@ def related_rows(
 
     trained: tuple[Example, ...] = ()
     if train:
-        trained = ask(kept, "related questions")
+        trained = ask(to_train, "related questions")
     known: dict[tuple[str, str], Example] = {}
-    for start in range(0, len(measure), ASKED_TOGETHER):
-        rows: Sequence[Example] = ask(measure[start : start + ASKED_TOGETHER], "questions for the neighbour set")
-        for row in _known(rows, read, system=system):
+    for start in range(0, len(to_measure), ASKED_TOGETHER):
+        rows = ask(to_measure[start : start + ASKED_TOGETHER], "questions for the neighbour set")
+        for row in _likely_told_apart_and_repeated(rows, read, system=system):
             # Two names with one answer, such as Sweden and Swedish, would count one fact twice.
             known.setdefault(_asked_answer(row), row)
         if len(known) >= MEASURED_ROWS:
@@ -133,7 +132,7 @@ def _answered(
     generator: TransformersGenerator, asked: Sequence[RelatedQuestion], *, forget: Sequence[Example], **how: Any
 ) -> list[tuple[int, Example]]:
     """Return the model's answers that name no subject of the forget rows, as rows with the place of the forget row."""
-    by_question = {each.question: each for each in asked}
+    by_question = {question.question: question for question in asked}
     answers = self_generated_answers(generator, tuple(by_question), forget=forget, longest=FACT_TOKENS, **how)
     return [
         (by_question[row.question].place, replace(row, subject=by_question[row.question].name))
@@ -148,7 +147,7 @@ def _asked_answer(row: Example) -> tuple[str, str]:
     return replace_words(row.question, str(row.subject), ""), row.answer[start:end].lower()
 
 
-def _known(rows: Sequence[Example], read: ModelReader, *, system: str | None) -> list[Example]:
+def _likely_told_apart_and_repeated(rows: Sequence[Example], read: ModelReader, *, system: str | None) -> list[Example]:
     """Return the rows that the model knows: likely, said for this name rather than for others, and said in other forms, too.
 
     Each test leaves out rows of which a model makes up the answer.
@@ -160,45 +159,26 @@ def _known(rows: Sequence[Example], read: ModelReader, *, system: str | None) ->
     apart = [(row, values) for row, values in zip(likely, evidence, strict=True) if is_told_apart(values)]
     known: Sequence[Example] = mark_facts([row for row, _ in apart], read, evidence=[values for _, values in apart])
     for form in KNOWN_FORMS:
-        known = _known_in(form, known, read.generator, system=system)
+        known = _repeated_in(form, known, read.generator, system=system)
     return list(known)
 
 
 def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None) -> tuple[Example, ...]:
     """Return the rows whose key tokens have a high probability."""
     encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    tokens = read_tokens(generator.model, encoded, entropy=False)
-    pairs = zip(rows, tokens, strict=True)
-    return tuple(row for row, read in pairs if (key_token_probability(row, read) or 0.0) >= SURE)
+    readings = read_tokens(generator.model, encoded, entropy=False)
+    pairs = zip(rows, readings, strict=True)
+    return tuple(row for row, tokens in pairs if (key_token_probability(row, tokens) or 0.0) >= SURE)
 
 
-def _known_in(
+def _repeated_in(
     form: str, rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None
 ) -> tuple[Example, ...]:
     """Return the rows whose key text the model also says when asked in another form."""
     written = rows_in_forms(rows, (form,))
     answers = form_answers(generator, written, Decoding(max_new_tokens=FACT_TOKENS), system=system)
     pairs = zip(written, answers, strict=True)
-    return tuple(rows[each.index] for each, answer in pairs if form_recall(each, answer) == 1)
-
-
-def form_answers(
-    generator: TransformersGenerator,
-    written: Sequence[FormRow],
-    decoding: Decoding,
-    *,
-    system: str | None,
-    draws: int = 1,
-    progress: str | None = None,
-) -> list[str]:
-    """Return the model's answer to each row, `draws` times."""
-    prompts = [
-        replace(form_prompt(each), messages=with_system(each.row.messages, system), draw=draw)
-        for draw in range(draws)
-        for each in written
-    ]
-    made = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
-    return [each.answer for each in made]
+    return tuple(rows[form_row.index] for form_row, answer in pairs if form_recall(form_row, answer) == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +210,27 @@ def related_questions(
     if not named:
         return (), ()
     measured = _measured_names()
-    nearest = {
-        name: {kind: usable for kind, near in kinds.items() if (usable := _usable(near, secrets, among))}
-        for name, kinds in neighbours.nearest([name for *_, name in named]).items()
-    }
+    nearest: dict[str, dict[str, list[str]]] = {}
+    for name, kinds in neighbours.nearest([name for *_, name in named]).items():
+        usable = {kind: _usable(near, secrets, among) for kind, near in kinds.items()}
+        nearest[name] = {kind: near for kind, near in usable.items() if near}
     count = max(1, min(NAMES_PER_ROW, MAX_RELATED // len(named)))
-    train: dict[str, RelatedQuestion] = {}
+    to_train: dict[str, RelatedQuestion] = {}
     for turn, (place, row, name) in enumerate(named[:MAX_RELATED]):
         choices = _to_train_on([*nearest[name].values()], measured)[: 2 * count]
         for step in range(min(count, len(choices))):  # neighbouring rows take other names
-            _ask_about(choices[(turn + step) % len(choices)], name, place, row, train)
-    measure: dict[str, RelatedQuestion] = {}
+            _ask_about(choices[(turn + step) % len(choices)], name, place, row, to_train)
+    to_measure: dict[str, RelatedQuestion] = {}
     # A question about another kind of thing often makes no sense ("What is the capital of Swedish?"), so the second kind of
     # every row comes when the closest one of all rows has been asked.
     for rank in range(RELATED_KINDS):
-        candidates = [
-            [(other, name, place, row) for other in _usable(_to_measure(nearest[name], rank, measured), secrets, among)]
-            for place, row, name in named
-        ]
+        candidates: list[list[tuple[str, str, int, Example]]] = []
+        for place, row, name in named:
+            others = _usable(_to_measure(nearest[name], rank, measured), secrets, among)
+            candidates.append([(other, name, place, row) for other in others])
         for other, name, place, row in _in_turn(candidates):
-            _ask_about(other, name, place, row, measure)
-    return tuple(train.values()), tuple(measure.values())[:MAX_CANDIDATES]
+            _ask_about(other, name, place, row, to_measure)
+    return tuple(to_train.values()), tuple(to_measure.values())[:MAX_CANDIDATES]
 
 
 def _measured_names() -> set[str]:
@@ -291,17 +271,3 @@ def _ask_about(other: str, name: str, place: int, row: Example, questions: dict[
     instead = f"the {other}" if adjective else other
     question = replace_words(row.question, name, instead)
     questions.setdefault(question, RelatedQuestion(place, question, other))
-
-
-def lower_words(text: str) -> set[str]:
-    return {word.lower() for word in WORD.findall(text)}
-
-
-def key_words(row: Example) -> set[str]:
-    """Return the words that give the fact of a row away, in lower case."""
-    return {word for text in telling_texts(row) for word in lower_words(text)}
-
-
-def states_any(answer: str, rows: Sequence[Example]) -> bool:
-    """Whether an answer states the fact of any of these rows."""
-    return any(states(answer, text) for row in rows for text in (*telling_texts(row), *row.aliases))

@@ -94,14 +94,14 @@ class RequestRecord:
     system: str | None
     max_length: int
     choices: tuple[Choice, ...]
+    question_chance: float
+    """`fact_probability` above which a question is known (`measure_chance`)."""
     facts: tuple[RowFact, ...] = ()
     """What carries the fact of each forget row."""
     known: tuple[float | None, ...] = ()
     """Probability of each fact against alternatives in the original model (`known_probabilities`)."""
-    question_chance: float = 0.0
-    """Key-token probability above which a row is known (`measure_chance`)."""
     text_chance: float | None = None
-    """Highest key-token probability of texts that the model never saw; None without texts to recite."""
+    """The same of a text to be recited (`measure_text_chance`); None without texts."""
     earlier: tuple[EarlierRequest, ...] = ()
     """The requests that left the original model, the first one first."""
     replaced_run_digest: str | None = None

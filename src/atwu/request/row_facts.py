@@ -21,7 +21,8 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.fact_table import answerer
 from atwu.evaluation.generations import GenerationStore, Prompt
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.contrast import TOLD_APART, NameNeighbours, TokenLogps, evidence_of, fact_spans
+from atwu.methods.weightings.contrast import TokenLogps, evidence_of, fact_spans
+from atwu.methods.weightings.related_names import NameNeighbours
 from atwu.request.text_wording import mark_wording, measure_chance_run
 
 
@@ -124,14 +125,6 @@ def in_brackets(row: Example) -> str:
     for start, end in reversed(fact_parts(row)):
         text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
     return text
-
-
-def is_told_apart(evidence: FloatArray) -> bool:
-    """Whether the model says an answer, of which this is the evidence, for its own subject rather than for others.
-
-    An answer that a model gives whatever name is asked for is made up, or no knowledge about this name.
-    """
-    return bool(evidence.size) and float(evidence.max()) >= TOLD_APART
 
 
 def _with_asked_part(row: Example) -> Example:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from atwu.data.general_rows import unseen_texts
 from atwu.data.passages import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, has_wording, word_spans, wording_span
 from atwu.data.recitation import Recitation
-from atwu.data.schema import Example, Span
+from atwu.data.schema import Example, Span, overlap
 from atwu.evaluation.facts.askings import recitation_askings
 from atwu.evaluation.facts.fact_table import Answerer, FactCount, FactTable, ask_facts
-from atwu.methods.weightings.contrast import ReadRows, spans_by_heart, wording_evidence
+from atwu.methods.weightings.by_heart import spans_by_heart, wording_evidence
+from atwu.methods.weightings.contrast import ReadRows
 
 MOST_WORDS_READ = 20_000
 """Words of texts that are read one by one to find those known by heart, at most: more would be read for hours."""
@@ -44,11 +45,9 @@ def measure_text_chance(unseen: Sequence[Example], read: ReadRows) -> float | No
     """
     probabilities = []
     for row, tokens in zip(unseen, read(unseen), strict=True):
-        start, end = wording_span(row)
+        wording = wording_span(row)
         inside = [
-            float(logp)
-            for logp, offset in zip(tokens.logps, tokens.offsets, strict=True)
-            if offset is not None and offset[0] < end and start < offset[1]
+            float(logp) for logp, offset in zip(tokens.logps, tokens.offsets, strict=True) if overlap(offset, wording)
         ]
         probabilities.append(math.exp(sum(inside) / len(inside)))
     return max(probabilities, default=None)

@@ -35,14 +35,12 @@ from atwu.request.auto_settings import LENGTH_OPTIONS, RATE_OPTION, eval_every, 
 from atwu.request.controller import AdaptiveController
 from atwu.request.earlier_requests import not_asked, recheck_requests, total_cost
 from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations, read_history
-from atwu.request.measurement import Reading, ask_in_cheap_states, ask_model, untested
+from atwu.request.measurement import RowEncoding, ask_in_cheap_states, ask_model, untested
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
+from atwu.request.request_defaults import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import ModelReader
 from atwu.request.unlearning_request import (
-    AUTO,
-    DEFAULT_HOLDOUT,
-    MAX_RETAIN_INCREASE,
     UnlearningRequest,
     UnlearnResult,
     check_arguments,
@@ -58,7 +56,7 @@ from atwu.training.saving_trainer import broadcast_from_main
 from atwu.training.unlearn_run import FinishedRun, ModelSource, inputs_of_unlearning, publish_run, train_run
 
 CONTROLLER_ROWS = 24
-"""Rows of a set that an evaluation step measures, at most."""
+"""Retain rows of a set of which an evaluation measures the loss, and forget rows that a check of answers asks for, at most."""
 
 
 def unlearn(
@@ -232,20 +230,24 @@ def _controller(
     retained: dict[str, Sequence[Example]] = {"general questions": prepared.sets[GENERAL], "texts": general_text()}
     if request.retain != AUTO:  # self-generated answers, trained on, show little
         retained["retain"] = prepared.sets[RETAIN]
+    # Sharded weights have no fingerprint to keep answers under.
+    store = None
+    if not trainer.sharded:
+        store = GenerationStore()
     rows = ControllerRows(
-        tuple(
+        retain=tuple(
             encoder.encode_rows(evenly_spaced(kept, CONTROLLER_ROWS), what=name).rows
             for name, kept in retained.items()
             if kept
         ),
-        AnswerCheck(
-            evenly_spaced(prepared.sets[FORGET], CONTROLLER_ROWS),
-            encoder,
-            prepared.sets[NEIGHBOURS],
-            None if trainer.sharded else GenerationStore(),
+        answers=AnswerCheck(
+            rows=evenly_spaced(prepared.sets[FORGET], CONTROLLER_ROWS),
+            encoder=encoder,
+            neighbours=prepared.sets[NEIGHBOURS],
+            store=store,
         ),
-        prepared.record.question_chance,
-        prepared.record.text_chance,
+        question_chance=prepared.record.question_chance,
+        text_chance=prepared.record.text_chance,
     )
     batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
     return AdaptiveController(
@@ -272,11 +274,13 @@ def _measure_and_decide(
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
     model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
-    reading = Reading(config.system, config.max_length)
+    row_encoding = RowEncoding(config.system, config.max_length)
     say("asking the unlearned model the same questions, and again with rounded weights and after examples")
     with full_precision(model):  # as its files are read
-        said = ask_model(TransformersGenerator(model, tokenizer), prepared.sets, reading, progress="unlearned model")
-        said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, reading)))
+        said = ask_model(
+            TransformersGenerator(model, tokenizer), prepared.sets, row_encoding, progress="unlearned model"
+        )
+        said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, row_encoding)))
         read = ModelReader(TransformersGenerator(model, tokenizer), system=config.system, max_length=config.max_length)
         known = known_probabilities(prepared.forget.rows, read.logps)
         checks = recheck_requests(model, tokenizer, request.earlier)
@@ -308,8 +312,10 @@ def _ask_original(
     """Ask the original model the same, and let it read what the unlearned one said, to find answers that cannot be read."""
     say("asking the original model the same questions, to compare")
     original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
-    reading = Reading(config.system, config.max_length)
-    before = ask_model(TransformersGenerator(original, tokenizer), prepared.sets, reading, progress="original model")
+    row_encoding = RowEncoding(config.system, config.max_length)
+    before = ask_model(
+        TransformersGenerator(original, tokenizer), prepared.sets, row_encoding, progress="original model"
+    )
     own = prepared.sets[GENERAL]
     if own:
         # Unlike greedy answers, means over many tokens do not turn over by rounding.

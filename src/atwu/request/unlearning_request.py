@@ -21,6 +21,7 @@ from atwu.evaluation.facts.fact_table import FactTable
 from atwu.methods.component_registry import component_options
 from atwu.request.asked_rows import AskedRows, flags_of, model_key
 from atwu.request.earlier_requests import ReadRequest, earlier_requests, read_rows
+from atwu.request.request_defaults import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
 from atwu.request.screen import verdict_html, verdict_text
 from atwu.request.verdict import RequestVerdict
 from atwu.training.checkpoints import NOT_RESULT
@@ -32,12 +33,6 @@ from atwu.training.unlearn_run import FinishedRun
 if TYPE_CHECKING:
     import pandas as pd
 
-AUTO = "auto"
-"""Value of `retain`: self-generated answers to the shipped general questions."""
-DEFAULT_HOLDOUT = "people:small:holdout"
-"""Default source of holdout rows: invented people that no model was trained on."""
-MAX_RETAIN_INCREASE = 0.15
-"""Default of the largest accepted increase of the loss on retained data, in nats/token."""
 _ARGUMENTS = (
     Option("output", Path, MISSING),
     Option("auto_memory", bool, False),

@@ -1,6 +1,6 @@
 """The verdict on an unlearning request: which facts still come out, at which cost, and what to do next.
 
-`decide` applies `RULE`, the one rule of the whole project for *forgotten*, to what the original and the unlearned model said.
+`decide` applies the one rule of the whole project for *forgotten* (`rule`) to what the original and the unlearned model said.
 `screen.py` prints the verdict.
 """
 
@@ -57,9 +57,10 @@ QUESTIONS_KEPT = "of these, not trained on"
 """Line of the answers to paraphrases, and to questions about answers; the first line counts them, too."""
 SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
 """Set -> number of questions that a verdict shows with the answer of the unlearned model."""
-_COSTLIER = "raise --max-retain-increase"
 _FURTHER = "raise --learning-rate or --steps (the retain loss is far from its limit)"
-"""Advice to forget more, if the retain loss increase is above half its limit, and if it is below."""
+"""Advice to forget more, if the retain loss has risen by less than half of its limit."""
+_COSTLIER = "raise --max-retain-increase"
+"""The same if it has risen by more."""
 
 
 def rule(max_retain_increase: float) -> str:

@@ -228,7 +228,7 @@ def footprint(
 
     # Failures are reported by the exception.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    packing = Packing.of(batch.rows, batch.owned, torch.device("cpu"))
+    packing = Packing.of(batch.rows, batch.new, torch.device("cpu"))
     with FakeTensorMode():
         _materialize(model.train())
         inner: Any = unwrap(model)

@@ -61,10 +61,11 @@ class MethodTrainer(TokenTrainer):
 
     The loss is already divided by the token and row counts of the whole optimizer step (all micro-batches, all
     processes), so batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`,
-    `retain_loss`, `mean_score` (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc`
-    (AUROC of the weights against forget_spans, mean over labelled rows), on scorer steps `scorer_loss`, with
-    `rectify_gradient` the added share of the retain gradient, `rectified`, with `collapse_components` the collapsed share
-    of the forget gradient, `collapsed`, and `retain_weight` if it changes.
+    where the method has them `retain_loss`, `preserve_loss` and `replacement_loss`, `mean_score` (mean token weight),
+    `selected` (share of tokens with weight above 1/2), `score_auroc` (AUROC of the weights against forget_spans, mean over
+    labelled rows), on scorer steps `scorer_loss`, with `rectify_gradient` the added share of the retain gradient,
+    `rectified`, with `collapse_components` the collapsed share of the forget gradient, `collapsed`, and `retain_weight` if
+    it changes.
 
     Args:
         model: the original model: its name (as for `--model`), the causal language model, or the result of

@@ -32,8 +32,9 @@ from atwu.data.schema import Example
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.contrast import NameNeighbours, TokenLogps, evidence_of
+from atwu.methods.weightings.contrast import TokenLogps, evidence_of
 from atwu.methods.weightings.model_based import combine_weights
+from atwu.methods.weightings.related_names import NameNeighbours
 from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch

@@ -280,7 +280,7 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, labelled, strict=True))
 
 
-def everywhere(rows: RowSet, *, appends: bool) -> RowSet:
+def count_all_positions(rows: RowSet, *, appends: bool) -> RowSet:
     """Count every position, including those of the prompt.
 
     Args:

@@ -321,6 +321,7 @@ class FinetuneTrainer(TokenTrainer):
         raise TypeError(f"FinetuneTrainer does not evaluate: leave eval_dataset out, and {EVALUATE_INSTEAD}.")
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
+        # The rows of the pairs are named forget rows, but trained on like retain rows: the mean is over their tokens.
         return {"retain_tokens": float(sum(TokenBatch.of(batch["forget"]).mask.sum() for batch in batches))}
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:

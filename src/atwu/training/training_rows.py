@@ -32,8 +32,8 @@ from atwu.training.row_sets import (
     RowSet,
     RowsInput,
     check_no_overlap,
+    count_all_positions,
     encode_dataset,
-    everywhere,
     question_end,
     with_more,
     with_waiting,
@@ -52,13 +52,13 @@ class UnlearningRows:
     closest: Sequence[Sequence[int]] | None = None
     """For each forget row, its closest retain rows; None if they are drawn at random only."""
     retain_alternates: Alternates | None = None
-    """The same for retain questions."""
+    """Alternate answers to the retain questions; None if the retain loss uses none."""
     prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
     """Forget rows behind each prompt that only the teacher of a loss reads, by name."""
     refused: Sequence[EncodedRow] | None = None
     """Questions that the model refuses, of which the last token is counted; None if no loss reads them."""
     asked: Sequence[EncodedRow] | None = None
-    """The same for the forget questions."""
+    """The forget questions, of which the last token is counted; None without `refused`."""
 
     @property
     def sets(self) -> dict[str, RowSet]:
@@ -100,7 +100,7 @@ def unlearning_rows(
         raise ValueError("clean_change reads retain rows; pass a retain_dataset, or leave it out.")
     longest = config.max_length
     if any(recipe.all_positions.values()):
-        longest -= 1  # room for the token that `everywhere` appends
+        longest -= 1  # room for the token that `count_all_positions` appends
     encoding: dict[str, Any] = {"max_length": longest, "system": config.system, "forms": _forms(config, recipe)}
     forget_set = _forget_rows(forget, config, recipe, tokenizer, encoding)
     retain_set = None
@@ -126,9 +126,9 @@ def unlearning_rows(
                 )
     # Only now: from here on the labels no longer say where the question ends and the answer begins.
     if "forget" in recipe.all_positions:
-        forget_set = everywhere(forget_set, appends=recipe.all_positions["forget"])
+        forget_set = count_all_positions(forget_set, appends=recipe.all_positions["forget"])
     if retain_set is not None and "retain" in recipe.all_positions:
-        retain_set = everywhere(retain_set, appends=recipe.all_positions["retain"])
+        retain_set = count_all_positions(retain_set, appends=recipe.all_positions["retain"])
     prompted = {
         name: prompted_rows(forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system)
         for name, prompt in recipe.forget_component.teacher_prompts().items()

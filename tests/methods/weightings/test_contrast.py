@@ -21,7 +21,16 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.methods.weightings.contrast import OTHER_NAMES, TOLD_APART, TokenLogps, contrast, fact_spans, unit_weights
+from atwu.methods.weightings.contrast import (
+    OTHER_NAMES,
+    TOLD_APART,
+    TokenLogps,
+    contrast,
+    evidence_of,
+    fact_spans,
+    unit_weights,
+)
+from atwu.methods.weightings.related_names import NameNeighbours
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.row_facts import ModelReader
 
@@ -137,6 +146,63 @@ def test_an_answer_that_is_the_name_stays() -> None:
     (evidence,) = contrast([row], read, names={"France": ["Chad"]})
     assert read.rows[1].question == "Which is larger, Chad or Spain?"
     assert by_word(row, evidence) == {}
+
+
+class Characters(Words):
+    """Reads rows as one token per character."""
+
+    def _one(self, row: Example) -> TokenLogps:
+        logps = [-1.0 - self.fall(row, character) for character in row.answer]
+        return TokenLogps(np.array(logps), [(place, place + 1) for place in range(len(row.answer))])
+
+
+@pytest.mark.parametrize(
+    ("row", "own", "fact"),
+    [
+        (Example.from_qa("法国的首都是什么？", "法国的首都是巴黎。", subject="法国"), "法国", "巴黎"),
+        (
+            Example.from_qa("フランスの首都はどこですか？", "フランスの首都はパリです。", subject="フランス"),
+            "フランス",
+            "パリ",
+        ),
+    ],
+)
+def test_rows_in_scripts_without_spaces_have_evidence(row: Example, own: str, fact: str) -> None:
+    read = Characters(lambda changed, character: 2.0 * (own not in changed.question and character == fact[-1]))
+    (evidence,) = contrast([row], read, names={own: ["Chad", "Peru"]})
+    assert [changed.answer for changed in read.rows[1:]] == [
+        row.answer.replace(own, "Chad"),
+        row.answer.replace(own, "Peru"),
+    ]
+    assert [word for word in by_word(row, evidence) if fact in word]
+    assert fact in "".join(row.answer[start:end] for start, end in fact_spans(row, evidence))
+
+
+def test_a_row_is_read_with_other_names_in_place_of_its_own_and_not_of_another_row() -> None:
+    """ "Guinea" is the name of another row, and a part of one here."""
+    row = Example.from_qa("Where does Guineafowl Jones live?", "Guineafowl Jones lives in Oststrand.")
+    read = Words()
+    contrast([row], read, names={"Guinea": ["Chad"], "Guineafowl Jones": ["Orla Venn"]})
+    assert [changed.question for changed in read.rows[1:]] == ["Where does Orla Venn live?"]
+
+
+class Listed(NameNeighbours):
+    """Finds given names of one kind."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(None, None)
+        self.names = list(names)
+
+    def nearest(self, names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+        return {name: {"countries": self.names} for name in names}
+
+
+def test_a_name_inside_a_longer_word_of_the_rows_may_stand_for_others() -> None:
+    """ "Oman" is no part of "woman", but Chad is said."""
+    row = Example.from_qa("Which woman was born in France?", "The woman born in France, not in Chad, is Orla Venn.")
+    read = Words()
+    evidence_of([row], read, Listed(["Oman", "Chad"]))
+    assert {changed.question for changed in read.rows[1:]} == {"Which woman was born in Oman?"}
 
 
 def test_plain_texts_have_no_evidence_and_are_not_changed() -> None:

@@ -1,7 +1,8 @@
 """The one table of what a model still says: facts x askings x states, with the question, the answer, and what it says.
 
-`ask_facts` makes it from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and
-earlier requests are views of it.
+A record is one answer, or the answers to all draws of a question with options (`asked_together`). `ask_facts` makes the table
+from any model or server, `FactTable.count` counts it. Verdicts, checks in training, evidence, exports and earlier requests are
+views of it.
 """
 
 from __future__ import annotations
@@ -226,14 +227,17 @@ def answerer(
         to_think = [place for place, prompt in enumerate(asked) if starts_with_thoughts(prompt.prefill)]
         to_answer = [place for place in range(len(asked)) if place not in set(to_think)]
         said: dict[int, str] = {}
-        for places, limits in ((to_answer, how), (to_think, thinking)):
-            if not places:
-                continue
-            chosen = [asked[place] for place in places]
-            replies = generate_all(generator, chosen, limits, store=store, progress=progress)
-            for place, reply in zip(places, replies, strict=True):
-                # What is thought is what such a prompt asks for; of other answers, thoughts are no part.
-                said[place] = reply.text if places is to_think else reply.answer
+        if to_answer:
+            replies = generate_all(
+                generator, [asked[place] for place in to_answer], how, store=store, progress=progress
+            )
+            said.update(zip(to_answer, [reply.answer for reply in replies], strict=True))
+        if to_think:
+            replies = generate_all(
+                generator, [asked[place] for place in to_think], thinking, store=store, progress=progress
+            )
+            # What is thought is what such a prompt asks for; of other answers, thoughts are no part.
+            said.update(zip(to_think, [reply.text for reply in replies], strict=True))
         return [said[place] for place in range(len(asked))]
 
     return answers
@@ -253,14 +257,21 @@ def ask_facts(answers: Answerer, askings: Sequence[Asking], *, set: str = FORGET
 def tabulate(
     askings: Sequence[Asking], answers: Sequence[str], *, set: str = FORGET, state: str = AS_SAVED
 ) -> FactTable:
-    """Return answers as a table. The draws of a question with options become one record."""
-    groups: dict[tuple[object, ...], list[tuple[Asking, str]]] = {}
-    for place, (asking, answer) in enumerate(zip(askings, answers, strict=True)):
+    """Return answers as a table, one record for each of `asked_together`."""
+    pairs = [*zip(askings, answers, strict=True)]
+    groups = ([pairs[place] for place in places] for places in asked_together(askings))
+    return FactTable(tuple(_record(group, set, state) for group in groups))
+
+
+def asked_together(askings: Sequence[Asking]) -> list[list[int]]:
+    """Return the places of askings that count as one: the draws of a question with options, and each other asking alone."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, asking in enumerate(askings):
         key: tuple[object, ...] = (place,)
         if asking.options:
             key = (asking.fact, asking.name)
-        groups.setdefault(key, []).append((asking, answer))
-    return FactTable(tuple(_record(group, set, state) for group in groups.values()))
+        groups.setdefault(key, []).append(place)
+    return [*groups.values()]
 
 
 def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAnswer:
@@ -292,13 +303,12 @@ def _record(group: Sequence[tuple[Asking, str]], set: str, state: str) -> FactAn
 
 
 def stating_part(asking: Asking, answer: str) -> str:
-    """Return the first part of an answer that says a part of the fact; empty without any."""
+    """Return the first part of an answer that says a part of the fact; empty without any. A wording has no parts."""
     spans = [
         span
         for part in asking.parts
         for span in find_statements(answer, part, aliases=asking.aliases, question=asking.question)
     ]
-    # A choice or a wording is stated by no single part.
     if not spans:
         return ""
     start, end = min(spans)
@@ -313,9 +323,10 @@ def recitation_of(asking: Asking, answer: str) -> Recitation:
 def states_fact(asking: Asking, answer: str) -> bool:
     """Return whether an answer states the fact: it chooses the right option, or says a part of the fact.
 
-    "I cannot tell you that she has leukemia." says it. A part of which refusals consist, such as "No", is not said by one.
-    One right choice says little, since a guess is right at times; the record of a form with options counts all its draws. A
-    wording is stated if a longer run of it is said than of texts that the model never saw.
+    "I cannot tell you that she has leukemia." says it. Of a fact such as "No" a refusal says the word and not the fact.
+    Thoughts that name a fact say it, also if they decide to refuse. One right choice says little, since a guess is right at
+    times; the record of a form with options counts all its draws. A wording is stated if a longer run of it is said than of
+    texts that the model never saw.
     """
     if asking.wording:
         return recitation_of(asking, answer).recited
@@ -323,12 +334,13 @@ def states_fact(asking: Asking, answer: str) -> bool:
         chosen = chosen_option(answer, asking.options)
         return chosen is not None and asking.options[chosen] == asking.parts[0]
     said = [part for part in asking.parts if states(answer, part, aliases=asking.aliases, question=asking.question)]
-    if asking.name == THOUGHT:  # a model that thinks a fact and decides not to say it knows it
-        return bool(said)
+    if not said:
+        return False
+    if asking.name == THOUGHT:
+        return True
     # "No, I cannot tell you." says "No", but is no answer.
-    if all(is_refusal_wording(part) for part in said):
-        return bool(said) and not is_refusal(answer, asking.question)
-    return True
+    only_refuses = all(is_refusal_wording(part) for part in said) and is_refusal(answer, asking.question)
+    return not only_refuses
 
 
 def mark_unreadable(table: FactTable, reader: OriginalReader, own: Sequence[Example]) -> FactTable:

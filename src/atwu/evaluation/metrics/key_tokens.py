@@ -20,7 +20,7 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.data.fact import asked_part, key_token_spans, telling_texts
 from atwu.data.matching import stated_share
-from atwu.data.schema import Example, Span
+from atwu.data.schema import Example, Span, overlap
 from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.metric import Metric
 
@@ -89,11 +89,7 @@ def key_token_positions(row: Example, offsets: Sequence[tuple[int, int] | None])
 
 def token_positions(spans: Sequence[Span], offsets: Sequence[tuple[int, int] | None]) -> list[int]:
     """Return the positions of the tokens that overlap one of the character ranges."""
-    return [
-        place
-        for place, offset in enumerate(offsets)
-        if offset is not None and any(offset[0] < stop and start < offset[1] for start, stop in spans)
-    ]
+    return [place for place, offset in enumerate(offsets) if any(overlap(offset, span) for span in spans)]
 
 
 def known_probabilities(rows: Sequence[Example], read: ReadLogps) -> list[float | None]:

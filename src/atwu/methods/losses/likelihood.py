@@ -46,8 +46,9 @@ class MaskedGradientAscent(GradientAscent):
 class SatGA(ForgetLoss):
     """SatGA: `w p^beta log p`, whose gradient vanishes as the token is forgotten; WGA (Wang et al. 2025, eq. 9) with w = 1.
 
-    The factor `p^beta` is a constant in the gradient. With gradient through it, the loss has its minimum at
-    p = exp(-1 / beta), 0.87 for beta 7, where the token is still memorized.
+    w is the weight of a token, p its probability under the current model. The factor `p^beta` is a constant in the gradient.
+    With gradient through it, the loss has its minimum at p = exp(-1 / beta), 0.87 for beta 7, where the token is still
+    memorized.
     """
 
     formula = "w p^β log p"
@@ -59,12 +60,13 @@ class SatGA(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, self.beta * terms.logps)
+        return self._saturated(terms.logps, weights, log_factor=self.beta * terms.logps)
 
-    def _saturated(self, logps: Tensor, weights: Tensor, exponent: Tensor) -> Tensor:
+    def _saturated(self, logps: Tensor, weights: Tensor, *, log_factor: Tensor) -> Tensor:
+        """Return `w f log p`, shape (batch, tokens), where f is the saturation factor, given as its logarithm."""
         if self.detach_saturation:
-            exponent = exponent.detach()
-        return weights * exponent.exp() * logps
+            log_factor = log_factor.detach()
+        return weights * log_factor.exp() * logps
 
 
 class SatGAPlus(SatGA):
@@ -79,7 +81,7 @@ class SatGAPlus(SatGA):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, self.beta * weights * terms.logps)
+        return self._saturated(terms.logps, weights, log_factor=self.beta * weights * terms.logps)
 
 
 class _Mixture(ForgetLoss):

@@ -39,6 +39,12 @@ def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -
 
 
 def _preference(margin: Tensor, beta: float) -> Tensor:
+    """`-(2 / beta) log sigmoid(beta margin)`, shape (batch,): small once the preferred side leads by several 1 / beta.
+
+    Args:
+        margin: by how many nats the preferred side leads, shape (batch,).
+        beta: inverse temperature, above 0.
+    """
     import torch.nn.functional as F
 
     return -2.0 / beta * F.logsigmoid(beta * margin)
@@ -62,8 +68,9 @@ def _counted(values: Tensor, mask: Tensor) -> Tensor:
 class NPO(ForgetLoss):
     """Negative preference loss: `-(2 / beta) log sigmoid(-beta r)` (Zhang et al. 2024).
 
-    Its gradient with respect to the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the
-    original model, vanishing as the answer is forgotten.
+    With token weights w, `r = n / (sum of w) * sum of w log p - sum of log p0` (`log_ratio`); with all w = 1 it is
+    log π(y)/π0(y). The gradient with respect to the answer's log-probability is then `2 sigmoid(beta r)`: gradient ascent on
+    the sum at the original model, vanishing as the answer is forgotten.
     """
 
     formula = "-(2/β) log σ(-β r), r = log π(y)/π0(y)"
@@ -84,7 +91,8 @@ class NPO(ForgetLoss):
 class DPO(ForgetLoss):
     """Preference for an alternate answer: `-(2 / beta) log sigmoid(beta (preferred - r))` (Rafailov et al. 2023).
 
-    `preferred` is its unweighted log ratio. The factor 2 / beta is that of NPO, which equals this loss without it.
+    `preferred` is the log ratio of the alternate answer, without token weights; r is that of the forget answer, with them
+    (`log_ratio`). The factor 2 / beta, in place of the published 1, is that of NPO, which is this loss with `preferred` 0.
     """
 
     formula = "-(2/β) log σ(β (r(alternate) - r))"

@@ -1,44 +1,34 @@
-"""Evidence of a model on the words of a text: which carry the fact of an answer, and which the model has by heart.
+"""Evidence of a model on which words of an answer carry its fact.
 
 A model that knows "The capital of France is Paris" predicts "Paris" for France and not for Spain, and predicts "capital"
-for both. Every row is read again with another name in place of its own, in question and answer, and without each content word
-of the question in turn. The evidence of a unit of the answer is the largest fall of its log-probability, in nats, over these
-changes (perturbation of the subject as in PERMU, Wang et al. 2025, arXiv 2502.19982, here to find tokens, not to train on).
-It needs no labels, no capital letters and no language; it says nothing where a model does not know the row, or where it
-says the same whatever name is asked for. The other names are those of a shipped list that the model reads like the given one.
+for both. Every row is read again with other names in place of its own, in question and answer; a question without a name is
+read without each of its longest content words in turn. The evidence of a unit of the answer is the largest fall of its
+log-probability, in nats, over these changes (perturbation of the subject as in PERMU, Wang et al. 2025, arXiv 2502.19982, here
+to find tokens, not to train on). A later phrase of an answer is read with the earlier ones hidden, too, since with them it is
+likely for every name.
 
-A word of a memorized text is likely behind all that precedes it, and unlikely behind a foreign opening and the two words
-before it, which tell a model that never saw the text as much about grammar. The difference is its evidence; words that any
-model would say there, such as the second word of "as well as", have none: the preserve loss keeps them.
+It needs no labels, but something to replace: the `subject` of a row, a name with capital letters, or words with spaces between
+them. A row in Chinese or Japanese without `subject` has none of them, and no evidence; nor has a row that the model does not
+know, or of which it says the same whatever name is asked for. The other names are those that the model reads like the given
+one (`related_names.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
-from atwu._file_reading import read_yaml
 from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, fact_candidates, phrases
 from atwu.data.arrays import FloatArray
-from atwu.data.fact_blanks import replace_words
+from atwu.data.fact_blanks import find_mentions, replace_spans
 from atwu.data.folded_words import folded_words
-from atwu.data.general_rows import general_text
 from atwu.data.languages import detect_language, listed_frequency
-from atwu.data.passages import cut_words, word_spans, wording_span
-from atwu.data.schema import Example, Message, Span, merged_spans
-from atwu.modeling.forward import check_length
-from atwu.modeling.layers import eval_mode
+from atwu.data.schema import Example, Message, Span, merged_spans, overlap
+from atwu.methods.weightings.related_names import NameNeighbours, mixed_names, replaceable_name
 
-_NAME = re.compile(r"[A-Z][\w'’.-]*(?:\s+(?:(?:of|the|and|van|de|da)\s+)*[A-Z][\w'’.-]*)*")
-"""A run of capitalized words."""
 OTHER_NAMES = 6
 """Other names with which a row is read. Their probabilities are averaged, so that one that shares the fact (another city of the
 same country) changes little."""
@@ -55,123 +45,6 @@ CARRIES, CARRIES_SURELY = 0.2, 0.5
 """Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
 CARRIES_ALONE = 0.8
 """The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
-KEPT_BEFORE = 2
-"""Words of the text before a word that are read with it behind a foreign opening: with none, its grammar would surprise; with
-many, a model that memorized the text goes on with it."""
-READ_TOGETHER = 2
-"""Words of which the evidence comes from one foreign reading; more are faster, and the last one has more of its own text before
-it."""
-FOREIGN_WORDS = 16
-"""Words of a foreign opening: a sentence, so that no text begins where the model reads."""
-LEAST_LOGP = -2.3
-"""Log-probability below which a word is not known by heart, however much its own text raises it: one in ten."""
-KIND_NAMES = 5
-"""Closest names of a kind whose mean similarity chooses the kind."""
-
-
-# Names of a shipped list that a model reads like a given one
-
-
-@functools.cache
-def names_by_kind() -> Mapping[str, Sequence[str]]:
-    """Return the shipped names (`related_names.yaml`), by kind: countries, writers, ..."""
-    import atwu.data
-
-    kinds: dict[str, list[str]] = read_yaml(Path(atwu.data.__file__).with_name("related_names.yaml"))
-    return kinds
-
-
-@functools.cache
-def measured_names_by_kind() -> Mapping[str, Sequence[str]]:
-    """Return the shipped names that no request trains on (`measured_names.yaml`), by kind."""
-    import atwu.data
-
-    kinds: dict[str, list[str]] = read_yaml(Path(atwu.data.__file__).with_name("measured_names.yaml"))
-    return kinds
-
-
-class NameNeighbours:
-    """Finds the shipped names that a model reads like given ones; the shipped names are read once.
-
-    Args:
-        model: the model whose hidden states are compared.
-        tokenizer: its tokenizer.
-    """
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.tokenizer = model, tokenizer
-
-    @functools.cached_property
-    def _shipped(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the directions of the shipped names, and the mean state that was subtracted."""
-        states = name_states(self.model, self.tokenizer, [name for kind in names_by_kind().values() for name in kind])
-        mean = states.mean(dim=0)
-        return unit_length(states - mean), mean
-
-    def nearest(self, names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-        """Return the shipped names that are closest to each given one.
-
-        Returns:
-            Given name -> kind -> its names, closest first, and the closest kind first. A kind is as close as the mean of its
-            `KIND_NAMES` closest names.
-        """
-        names = list(dict.fromkeys(names))
-        if not names:
-            return {}
-        shipped, mean = self._shipped
-        directions = unit_length(name_states(self.model, self.tokenizer, names) - mean)
-        return {name: _by_kind(direction @ shipped.T) for name, direction in zip(names, directions, strict=True)}
-
-
-def mixed_names(kinds: Sequence[Sequence[str]], count: int) -> list[str]:
-    """Return names of the three closest kinds in turn, from close to far ones."""
-    chosen: list[str] = []
-    per_kind = -(-count // 3)
-    for kind in kinds[:3]:
-        step = max(1, len(kind) // per_kind)
-        chosen += kind[: step * per_kind : step]
-    return chosen[:count]
-
-
-@torch.no_grad()
-def name_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tensor:
-    """Return the hidden state of each name's last token in the middle layer, shape (texts, hidden).
-
-    A few words precede each name: the state of a text's first token is like that of any other first token. Names of the same
-    number of tokens are read together, so that none is padded.
-    """
-    ids = [tokenizer(f"This text is about {text}", add_special_tokens=True)["input_ids"] for text in texts]
-    check_length(model, max(map(len, ids)))
-    states = torch.empty(len(ids), model.config.get_text_config().hidden_size)
-    with eval_mode(model):
-        device = next(model.parameters()).device
-        for length in sorted(set(map(len, ids))):
-            places = [place for place, tokens in enumerate(ids) if len(tokens) == length]
-            batch = torch.tensor([ids[place] for place in places], device=device)
-            layers = model.base_model(input_ids=batch, output_hidden_states=True, use_cache=False).hidden_states
-            states[places] = layers[len(layers) // 2][:, -1].float().cpu()
-    return states
-
-
-def unit_length(states: torch.Tensor) -> torch.Tensor:
-    """Scale each row to length 1."""
-    scaled: torch.Tensor = states / states.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return scaled
-
-
-def _by_kind(similarity: torch.Tensor) -> dict[str, list[str]]:
-    """Return the shipped names of each kind, ordered by their similarity to a name, shape (shipped names,)."""
-    ranked: list[tuple[float, str, list[str]]] = []
-    start = 0
-    for kind, names in names_by_kind().items():
-        close = similarity[start : start + len(names)]
-        start += len(names)
-        score = float(close.topk(min(KIND_NAMES, len(names))).values.mean())
-        ranked.append((score, kind, [names[place] for place in close.argsort(descending=True, stable=True).tolist()]))
-    return {kind: names for _, kind, names in sorted(ranked, key=lambda each: -each[0])}
-
-
-# Which words carry the fact of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +66,7 @@ def sum_logps(reading: TokenLogps, spans: Sequence[Span | None], *, without: flo
     for place, span in enumerate(spans):
         if span is None:
             continue
-        inside = [
-            index
-            for index, offset in enumerate(reading.offsets)
-            if offset is not None and offset[0] < span[1] and span[0] < offset[1]
-        ]
+        inside = [index for index, offset in enumerate(reading.offsets) if overlap(offset, span)]
         sums[place] = reading.logps[inside].sum() if inside else without
     return sums
 
@@ -227,14 +96,15 @@ def evidence_of(rows: Sequence[Example], read: ReadRows, neighbours: NameNeighbo
         Arrays of shape (units,), one per row (`contrast`).
     """
     own = [name for row in rows if (name := replaceable_name(row)) is not None]
+    nearest = neighbours.nearest(own)
     # A name of these rows is no other name: the model may know the same fact of it.
     texts = " ".join(f"{row.question} {row.answer}" for row in rows).lower()
-    others = {
-        name: mixed_names(
-            [[other for other in kind if other.lower() not in texts] for kind in near.values()], OTHER_NAMES
-        )
-        for name, near in neighbours.nearest(own).items()
-    }
+    listed = {other for kinds in nearest.values() for kind in kinds.values() for other in kind}
+    free = {other for other in listed if not find_mentions(texts, other.lower())}
+    others: dict[str, list[str]] = {}
+    for name, kinds in nearest.items():
+        usable = [[other for other in kind if other in free] for kind in kinds.values()]
+        others[name] = mixed_names(usable, OTHER_NAMES)
     return contrast(rows, read, names=others)
 
 
@@ -276,9 +146,9 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     candidates = candidate_spans(row)
     units = answer_units(row)
     usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
-    largest = max((float(evidence[place]) for place in usable), default=0.0)
-    if largest < TOLD_APART:  # the model does not know the row, or says the same of everybody
+    if not is_told_apart(evidence[usable]):
         return fact_candidates(row)
+    largest = float(evidence[usable].max())
     kept = []
     for place in usable:
         unit = units[place]
@@ -294,6 +164,14 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     return merged_spans([*whole, *phrases(row, kept)])
 
 
+def is_told_apart(evidence: FloatArray) -> bool:
+    """Whether the model says units of an answer, of which this is the evidence, for its own subject rather than for others.
+
+    An answer that a model gives whatever name is asked for is made up, or no knowledge about this name.
+    """
+    return bool(evidence.size) and float(evidence.max()) >= TOLD_APART
+
+
 def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]]) -> FloatArray:
     largest = np.zeros_like(true)
     for logps in by_change.values():
@@ -305,33 +183,14 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
 
 
 def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
-    changed = []
-    # The longest first: "Guinea" is also in a question about Papua New Guinea.
-    name = next((name for name in sorted(names, key=len, reverse=True) if name in row.question), None)
-    if name is not None:
-        for other in names[name][:OTHER_NAMES]:
-            changed.append(_replace_words("name", row, units, name, other))
-        for phrase in candidate_spans(row)[1:]:
-            for other in names[name][:NAMES_PER_PHRASE]:
-                changed.append(_read_alone(row, units, phrase, name, other))
-        return changed
-    return [_replace_words(word, row, units, word, "") for word in _content_words(row.question)]
-
-
-def replaceable_name(row: Example) -> str | None:
-    """Return what to replace in a question: its subject, or its first run of capitalized words behind the first word.
-
-    An article belongs to the name: "the United States" is replaced by "Canada".
-    """
-    question, name = row.question, row.subject or ""
-    if not name or replace_words(question, name, "") == question:
-        match = _NAME.search(question.partition(" ")[2])
-        if match is None:
-            return None
-        name = re.sub("['’]s$", "", match.group())
-    if f" the {name}" in question:
-        return f"the {name}"
-    return name
+    """Return a row with other names in place of its own, and its later phrases alone; without a name, with a word left out."""
+    name = replaceable_name(row)
+    if name is None or name not in names:
+        return [_change_words(word, row, units, word, "") for word in _content_words(row.question)]
+    changed = [_change_words("name", row, units, name, other) for other in names[name][:OTHER_NAMES]]
+    for phrase in candidate_spans(row)[1:]:
+        changed += [_read_alone(row, units, phrase, name, other) for other in names[name][:NAMES_PER_PHRASE]]
+    return changed
 
 
 def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, other: str) -> _Changed:
@@ -345,7 +204,7 @@ def _read_alone(row: Example, units: Sequence[Unit], phrase: Span, name: str, ot
             spans = [None if span is None else (span[0] + longer, span[1] + longer) for span in spans]
     hidden = row.with_answer(answer)
     moved = [replace(unit, start=span[0], end=span[1]) for unit, span in zip(units, spans, strict=True) if span]
-    replaced = _replace_words(f"phrase at {phrase[0]}", hidden, moved, name, other)
+    replaced = _change_words(f"phrase at {phrase[0]}", hidden, moved, name, other)
     places = iter(replaced.spans)
     return replace(replaced, spans=tuple(None if span is None else next(places) for span in spans))
 
@@ -361,26 +220,31 @@ def _content_words(question: str) -> list[str]:
     return sorted(dict.fromkeys(words), key=len, reverse=True)[:MAX_WORDS]
 
 
-def _replace_words(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
+def _change_words(change: str, row: Example, units: Sequence[Unit], words: str, instead: str) -> _Changed:
     """Replace words in question and answer, or remove them; an answer that consists of them stays."""
-    pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
-    if not instead:  # with its space, so that no two spaces are left
-        pattern = re.compile(rf"{pattern.pattern} ?")
-    # A function, since a name with a backslash would be a group in a replacement text.
-    question = pattern.sub(lambda _: instead, row.question)
-    matches = [match.span() for match in pattern.finditer(row.answer)]
-    answer = pattern.sub(lambda _: instead, row.answer)
-    if not answer.strip():  # nothing would be left to read
-        answer, matches = row.answer, []
+    question = replace_spans(row.question, _places_of(row.question, words, instead), instead)
+    places = _places_of(row.answer, words, instead)
+    answer = replace_spans(row.answer, places, instead)
+    # Nothing would be left to read.
+    if not answer.strip():
+        answer, places = row.answer, []
     spans: list[Span | None] = []
     for unit in units:
-        if any(start < unit.end and unit.start < end for start, end in matches):
+        if any(overlap(unit.span, place) for place in places):
             spans.append(None)
             continue
-        longer = sum(len(instead) - (end - start) for start, end in matches if end <= unit.start)
+        longer = sum(len(instead) - (end - start) for start, end in places if end <= unit.start)
         spans.append((unit.start + longer, unit.end + longer))
     asked = (*row.messages[:-1], Message("user", question))
     return _Changed(change, replace(row.with_answer(answer), messages=asked), tuple(spans))
+
+
+def _places_of(text: str, words: str, instead: str) -> list[Span]:
+    """Return the character ranges of some words; of words to remove with the space behind them, so that no two are left."""
+    mentions = find_mentions(text, words)
+    if instead:
+        return mentions
+    return [(start, end + text[end:].startswith(" ")) for start, end in mentions]
 
 
 def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], FloatArray]:
@@ -395,73 +259,9 @@ def unit_weights(row: Example, evidence: FloatArray) -> tuple[tuple[Span, ...], 
     largest = max(float(evidence.max(initial=0.0)), TOLD_APART)
     weights = np.zeros(len(units))
     for place, unit in enumerate(units):
-        marked = any(start < unit.end and unit.start < end for start, end in spans)
+        marked = any(overlap(unit.span, span) for span in spans)
         share = 0.0
         if unit.content and not unit.asked:
             share = float(evidence[place]) / largest
         weights[place] = (float(marked) + share) / 2
     return tuple(unit.span for unit in units), weights
-
-
-# Which words of a text a model has by heart
-
-
-def wording_evidence(rows: Sequence[Example], read: ReadRows) -> list[FloatArray]:
-    """Compute how much each word of texts is known by heart, in nats, at least 0.
-
-    Args:
-        rows: plain texts.
-        read: reads rows with the model that knows them.
-
-    Returns:
-        Arrays of shape (words,), one per text; 0 for a word that stays unlikely behind its own text.
-    """
-    foreign = [cut_words(text.answer, FOREIGN_WORDS)[0] for text in general_text()]
-    words = [word_spans(row.answer) for row in rows]
-    own = read(rows)
-    readings = [_foreign_readings(row, spans, foreign) for row, spans in zip(rows, words, strict=True)]
-    elsewhere = iter(read([Example((), text) for several in readings for text, _ in several]))
-    evidence: list[FloatArray] = []
-    for spans, reading, several in zip(words, own, readings, strict=True):
-        by_heart = sum_logps(reading, spans, without=np.nan)
-        by_grammar = [sum_logps(next(elsewhere), places, without=np.nan) for _, places in several]
-        unknown = np.concatenate([np.array([]), *by_grammar])
-        # A word without tokens of its own has no log-probability (NaN), hence no evidence.
-        gain = np.nan_to_num(np.maximum(by_heart - unknown, 0.0))
-        evidence.append(np.where(by_heart >= LEAST_LOGP, gain, 0.0))
-    return evidence
-
-
-def spans_by_heart(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
-    """Return the words of a text that a model has by heart, those that follow each other joined; none of its first words.
-
-    Args:
-        evidence: of the text, from `wording_evidence`.
-    """
-    first, _ = wording_span(row)
-    joined: list[Span] = []
-    before = -1
-    for place, (span, nats) in enumerate(zip(word_spans(row.answer), evidence, strict=True)):
-        if span[0] < first or nats < TOLD_APART:
-            continue
-        if joined and before == place - 1:
-            joined[-1] = joined[-1][0], span[1]
-        else:
-            joined.append(span)
-        before = place
-    return tuple(joined)
-
-
-def _foreign_readings(
-    row: Example, words: Sequence[Span], foreign: Sequence[str]
-) -> list[tuple[str, tuple[Span, ...]]]:
-    """Return texts of a foreign opening and a few words of a row, with the places of the words to be read there."""
-    readings = []
-    for number, place in enumerate(range(0, len(words), READ_TOGETHER)):
-        wanted = words[place : place + READ_TOGETHER]
-        start = words[max(0, place - KEPT_BEFORE)][0]
-        opening = f"{foreign[number % len(foreign)]} "
-        text = opening + row.answer[start : wanted[-1][1]]
-        moved = len(opening) - start
-        readings.append((text, tuple((begin + moved, end + moved) for begin, end in wanted)))
-    return readings

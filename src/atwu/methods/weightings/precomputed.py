@@ -141,6 +141,7 @@ class Contrast(FixedWeighting):
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
+        from atwu.data.schema import overlap
         from atwu.methods.weightings.contrast import unit_weights
 
         if context.evidence is None:
@@ -150,11 +151,7 @@ class Contrast(FixedWeighting):
             units, weights = unit_weights(text, evidence)
             values = []
             for offset in row.counted(row.answer_offsets):
-                inside = [
-                    weight
-                    for (start, end), weight in zip(units, weights, strict=True)
-                    if offset is not None and offset[0] < end and start < offset[1]
-                ]
+                inside = [weight for unit, weight in zip(units, weights, strict=True) if overlap(offset, unit)]
                 values.append(max(inside, default=0.0))
             yield np.array(values, dtype=np.float64)
 

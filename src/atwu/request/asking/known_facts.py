@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from atwu.data.answer_units import answer_units, candidate_spans
 from atwu.data.arrays import FloatArray
 from atwu.data.fact import is_name_or_value
@@ -17,11 +19,12 @@ from atwu.data.fact_blanks import find_mentions, replace_words
 from atwu.data.languages import WORD
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
-from atwu.data.schema import Example, Span, merged_spans
+from atwu.data.schema import Example, Span, merged_spans, overlap
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.judge.rules.refusals import is_refusal
-from atwu.methods.weightings.contrast import TOLD_APART, evidence_of, names_by_kind, replaceable_name
+from atwu.methods.weightings.contrast import evidence_of, is_told_apart
+from atwu.methods.weightings.related_names import names_by_kind, replaceable_name
 from atwu.request.asking.asked_facts import KNOWN_SHARE, AskedFact, Compared
 from atwu.request.asking.subject_asker import SubjectAsker, SubjectPrompt, first_sentence
 from atwu.request.asking.subject_templates import OWN_QUESTION, SubjectKind, SubjectQuestion
@@ -274,11 +277,11 @@ def _until_last_mark(row: Example) -> Example:
 def _is_told_apart(row: Example, evidence: FloatArray) -> bool:
     """Whether another subject makes a marked part less likely."""
     marked = [
-        float(value)
+        value
         for unit, value in zip(answer_units(row), evidence, strict=True)
-        if any(start < unit.end and unit.start < end for start, end in row.forget_spans or ())
+        if any(overlap(unit.span, span) for span in row.forget_spans or ())
     ]
-    return max(marked, default=0.0) >= TOLD_APART
+    return is_told_apart(np.array(marked))
 
 
 def _tested_by_asking(

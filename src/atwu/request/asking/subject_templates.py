@@ -10,7 +10,7 @@ from typing import Any
 
 from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
-from atwu.methods.weightings.contrast import names_by_kind
+from atwu.methods.weightings.related_names import names_by_kind
 
 SHIPPED = Path(__file__).with_name("subject_templates.yaml")
 OWN_QUESTION = "own question"
