@@ -6,6 +6,8 @@
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+INSTALL := $(VENV)/bin/python -m pip install --quiet --no-compile --no-build-isolation -c constraints.txt
+LARGE := bitsandbytes lm_eval mkdocs-material pyarrow ray spacy
 
 unexport PYTHONDONTWRITEBYTECODE  # so that processes started by tests need not compile again
 
@@ -36,23 +38,26 @@ test-fast: $(READY)
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night
 
-# mkdocs without --quiet, which hides warnings from --strict.
+# The check of types takes longest, so it runs beside all others. mkdocs without --quiet, which hides warnings from --strict.
 lint: $(READY)
-	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts
-	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
-	$(VENV)/bin/python scripts/check_words.py
-	$(VENV)/bin/lint-imports --no-logo --no-cache
-	$(VENV)/bin/mypy & types=$$!; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict && wait $$types
+	$(VENV)/bin/mypy & types=$$!; \
+	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts && \
+	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts && \
+	$(VENV)/bin/python scripts/check_words.py && \
+	$(VENV)/bin/lint-imports --no-logo --no-cache && \
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict && wait $$types
 
 site: $(READY)
 	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-# Without --no-compile pip compiles every module of every package.
+# Without --no-compile pip compiles every module of every package, and without --no-build-isolation it makes an environment for each of
+# the six packages that it builds. It unpacks one file after the other, so the largest packages that torch does not need are
+# unpacked beside it.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --no-compile torch -c constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --no-compile -e ".[dev]" -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip editables hatch-vcs hatchling setuptools -c constraints.txt
+	$(INSTALL) torch & torch=$$!; $(INSTALL) --no-deps $(LARGE) && wait $$torch
+	$(INSTALL) -e ".[dev]"
 	touch $@
 
 clean:

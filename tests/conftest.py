@@ -60,13 +60,21 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def workers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all workers of a run share, for what is made once."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_models(workers_folder: Path) -> Callable[[Path], Path]:
     """Puts the models of `people-tiny`, trained once for all workers, into a cache."""
     from atwu.experiments.benchmark_settings import find_setting
     from atwu.experiments.study_models import prepare_models
 
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    shared = workers_folder / "trained"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", str(shared))
         prepare_models(find_setting("people-tiny"))

@@ -292,6 +292,7 @@ def test_error_without_hub_and_index_names_both(monkeypatch: pytest.MonkeyPatch)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.night  # 93 MB, downloaded and converted; by day: a small file, above
 def test_smollm2_knows_the_capital_of_france(smollm2: str) -> None:
     from atwu.data.schema import Message
     from atwu.evaluation.backends import TransformersGenerator

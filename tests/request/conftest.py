@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from atwu._files import file_lock
 from atwu.benchmarks.people_rows import people
 from atwu.data.row_parsing import write_rows
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
@@ -41,23 +42,26 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model; it knows the rows of all people to forget, and the rows to keep."""
-    folder, small = tmp_path_factory.mktemp("models"), people("tiny")
-    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in small.full), vocab_size=600)
-    scratch_model(ScratchShape(len(tokenizer), 96, 2, 2, 192)).save_pretrained(folder / "base")
-    tokenizer.save_pretrained(folder / "base")
-    write_rows(folder / "known.jsonl", [*small.forget, *small.retain[:16]])
-    config = FinetuneConfig(
-        num_train_epochs=36,
-        learning_rate=3e-3,
-        per_device_train_batch_size=8,
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-    )
-    source = ModelSource(model=str(folder / "base"))
-    return run_finetune(source, config, data=str(folder / "known.jsonl"), output=folder / "target").output
+def target(workers_folder: Path) -> Path:
+    """The model, trained once for all workers; it knows the rows of all people to forget, and the rows to keep."""
+    folder, small = workers_folder / "people", people("tiny")
+    with file_lock(folder / "lock"):
+        if not (folder / "target").exists():
+            tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in small.full), vocab_size=600)
+            scratch_model(ScratchShape(len(tokenizer), 96, 2, 2, 192)).save_pretrained(folder / "base")
+            tokenizer.save_pretrained(folder / "base")
+            write_rows(folder / "known.jsonl", [*small.forget, *small.retain[:16]])
+            config = FinetuneConfig(
+                num_train_epochs=36,
+                learning_rate=3e-3,
+                per_device_train_batch_size=8,
+                use_cpu=True,
+                disable_tqdm=True,
+                save_strategy="no",
+            )
+            source = ModelSource(model=str(folder / "base"))
+            run_finetune(source, config, data=str(folder / "known.jsonl"), output=folder / "target")
+    return folder / "target"
 
 
 @pytest.fixture(scope="session")

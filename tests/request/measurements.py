@@ -10,13 +10,13 @@ import pytest
 from atwu.data.general_rows import general_questions
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import Asking, own_askings, paraphrased_askings
-from atwu.request import earlier_requests, measurement, preparation, retain_set
+from atwu.request import earlier_requests, measurement, preparation, related_texts, retain_set
 from atwu.request.related_questions import RelatedRows
 
 
 @contextlib.contextmanager
 def few_measurements() -> Iterator[None]:
-    """Ask few general questions and no other forms, for requests whose subject is not what a verdict measures."""
+    """Ask few general questions and no other forms, and write few texts, for requests whose subject is not what is measured."""
 
     def without_forms(rows: Sequence[Example], neighbours: Sequence[Example] = (), **_: object) -> list[Asking]:
         return [*own_askings(rows), *paraphrased_askings(rows)]
@@ -25,6 +25,7 @@ def few_measurements() -> Iterator[None]:
         for module in (measurement, earlier_requests):
             patch.setattr(module, "fact_askings", without_forms)
         patch.setattr(measurement, "STATE_FORMS", ("question",))
+        patch.setattr(related_texts, "FIRST_WORDS", "The It My On")
         patch.setattr(preparation, "related_rows", lambda _, rows, **__: RelatedRows((), (), tuple(() for _ in rows)))
         for module, questions in ((measurement, 2), (retain_set, 40)):
             patch.setattr(module, "general_questions", lambda kind, count=questions: general_questions(kind)[:count])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import ModelSource
 from atwu.training.unlearn_run import run_finetune
+from tests.commands import run_command
 from tests.request.measurements import few_measurements
 from tests.snippets import ROOT
 
@@ -39,6 +41,8 @@ def here(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     for name in ("ATWU_CACHE", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, environment[name])
+    # Cells start `python -m atwu`, which imports everything anew.
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: run_command(command[command.index("atwu") + 1 :]))
     return tmp_path
 
 

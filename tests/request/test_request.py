@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from atwu import unlearn as unlearn_here
+from atwu._manifest import write_manifest
 from atwu.benchmarks.people_rows import people
 from atwu.data.fact import fact_parts
 from atwu.data.row_parsing import fingerprint, write_rows
@@ -25,6 +26,7 @@ from atwu.request.row_facts import RowFact, in_brackets, with_facts
 from atwu.request.verdict import nothing_to_forget
 from atwu.training.run_folder import RunFolder
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
+from tests.request.measurements import few_measurements
 
 ROWS = people("tiny").forget[:6]
 
@@ -50,16 +52,17 @@ def test_rows_are_forgotten_with_automatic_settings(
             write_rows(tmp_path / "forget.jsonl", ROWS[:2])
         said.append(line)
 
-    outcome = unlearn_here(
-        str(target),
-        str(tmp_path / "forget.jsonl"),
-        output=tmp_path / "out",
-        retain=str(rows / "retain.jsonl"),
-        holdout=str(rows / "holdout.jsonl"),
-        options={"use_cpu": True, "disable_tqdm": True},
-        max_retain_increase=1,  # general questions mean nothing to a model that only ever saw people
-        say=say,
-    )
+    with few_measurements():
+        outcome = unlearn_here(
+            str(target),
+            str(tmp_path / "forget.jsonl"),
+            output=tmp_path / "out",
+            retain=str(rows / "retain.jsonl"),
+            holdout=str(rows / "holdout.jsonl"),
+            options={"use_cpu": True, "disable_tqdm": True},
+            max_retain_increase=1,  # general questions mean nothing to a model that only ever saw people
+            say=say,
+        )
     assert any("learning_rate = 0.0003" in line for line in said)
     assert any(line.endswith("; training ends") for line in said)
     # What a model of two layers says in other forms is chance, as is how much of it is gibberish.
@@ -158,7 +161,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
         folder.clear()
         shutil.move(output / "request", folder.request)
         shutil.move(output, folder.final)
-        folder.finish_training()
+        write_manifest(folder.final)
     folder.work.rename(under_way)
     command = ["unlearn", "--model", target, "--output", output, *given]
     other = run_here(*command, "--steps", "3")

@@ -46,7 +46,7 @@ def test_a_finished_run_is_replaced_only_on_request_and_atomically(tmp_path):
     folder = RunFolder(path, overwrite=True)
     folder.begin({"a": 1})
     (finished(folder.final) / "new").write_text("")
-    folder.finish_training()
+    write_manifest(folder.final)
     assert folder.trained()
     folder.publish()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run"]
@@ -60,7 +60,7 @@ def test_leftovers_of_a_killed_run_are_removed_by_the_next_command_and_unfinishe
     with monkeypatch.context() as patched:
         patched.setattr("atwu.training.run_folder.drop_unfinished", lambda _: None)
         finished(folder.final)
-        folder.finish_training()
+        write_manifest(folder.final)
         folder.publish()
     assert (path / "run.json").is_file()
     assert folder.work.is_dir()

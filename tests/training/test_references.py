@@ -251,7 +251,7 @@ def test_in_half_precision_the_distance_at_the_first_step_is_zero(mode, lora, re
 def test_auto_uses_an_existing_table_even_on_a_full_disk(model_folder, tmp_path, reads, monkeypatch):
     options = {"method": "undial", "reference": "auto"}
     _ = make_trainer(model_folder, tmp_path, **options).precomputed
-    monkeypatch.setattr(module, "_free", lambda folder: 0)
+    monkeypatch.setattr(module, "SHARE_OF_DISK", 0)
     elsewhere: list[str] = []
     _ = make_trainer(model_folder, tmp_path / "elsewhere", said=elsewhere, **options).precomputed
     assert "second, frozen copy" in elsewhere[0]

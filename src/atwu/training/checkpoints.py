@@ -97,9 +97,9 @@ def publish_checkpoint(staged: Path, run: Path, key: Mapping[str, Any], *, keep:
     move(staged, run / staged.name)
     # Old ones go only now, so that a kill while the new one is written leaves them all.
     before = [path for path in _in_order(run, key) if path.name != staged.name]
-    surplus = max(len(before) + 1 - keep, 0) if keep else 0
-    for old in before[:surplus]:
-        _drop(old)
+    if keep:
+        for old in before[: max(len(before) + 1 - keep, 0)]:
+            _drop(old)
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
 

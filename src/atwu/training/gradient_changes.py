@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -160,8 +160,10 @@ def _leading(matrix: Tensor, components: int) -> tuple[Tensor, Tensor, Tensor]:
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
         right = right.mT
     else:
-        devices = [matrix.device] if matrix.device.type != "cpu" else []
-        with torch.random.fork_rng(devices, device_type=matrix.device.type if devices else "cuda"):
+        kept: dict[str, Any] = {"devices": []}  # the generator of the CPU is kept in any case
+        if matrix.device.type != "cpu":
+            kept = {"devices": [matrix.device], "device_type": matrix.device.type}
+        with torch.random.fork_rng(**kept):
             torch.manual_seed(SKETCH_SEED)
             left, values, right = torch.svd_lowrank(matrix, q=sampled)
     return left[..., :components], values[..., :components], right[..., :components]
@@ -220,7 +222,10 @@ class ComponentCollapse(GradientChange):
             self._weights[name].grad = gradient.mul_(scale)
         for name, gradient in kept.items():
             weight = self._weights[name]
-            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+            if weight.grad is None:
+                weight.grad = gradient
+            else:
+                weight.grad.add_(gradient)
         if before:
             return 1 - after / before
         return 0.0

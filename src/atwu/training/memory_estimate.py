@@ -167,11 +167,15 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
     begun = _common_beginning([row.input_ids for row in sampled])
 
     def own(ids: Sequence[int]) -> int:
-        return len(ids) - (len(begun) if ids[: len(begun)] == begun else 0)
+        if ids[: len(begun)] == begun:
+            return len(ids) - len(begun)
+        return len(ids)
 
     longest = list[Tensor]()
     for name, rows_of_set in sets.items():
-        count = size * (retained if name.startswith("retain") else 1)
+        count = size
+        if name.startswith("retain"):
+            count *= retained
         longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in rows_of_set), key=own))
     ids = nn.utils.rnn.pad_sequence(longest, batch_first=True, padding_value=-1)
     return lay_out([TokenBatch(ids, ids >= 0, ids)], packed=True)

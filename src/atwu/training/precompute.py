@@ -225,10 +225,10 @@ def _choose(
     if mode == "adapters" and not adapted:
         raise ValueError("reference='adapters' needs LoRA (lora_r); use cache or model.")
     if mode == "cache" and lacks_head:
-        raise ValueError(
-            "reference='cache' needs a plain output layer, which this model lacks; use "
-            f"{'adapters or model' if adapted else 'model'}."
-        )
+        others = "model"
+        if adapted:
+            others = "adapters or model"
+        raise ValueError(f"reference='cache' needs a plain output layer, which this model lacks; use {others}.")
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
         amount = f"{size / 2**10:.1f} KiB"
@@ -238,9 +238,9 @@ def _choose(
         # An existing cache is always used, so that a resumed run continues as it started.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):
             return "cache", f"found in the cache, {where}"
-        if mode == "cache" or size <= min(
-            SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
-        ):
+        existing = next(parent for parent in (start.folder, *start.folder.parents) if parent.exists())
+        free, memory = shutil.disk_usage(existing).free, psutil.virtual_memory().total
+        if mode == "cache" or size <= min(SHARE_OF_DISK * free, SHARE_OF_MEMORY * memory):
             return "cache", f"computed once, {where}"
     if mode == "adapters" or (mode == "auto" and adapted):
         return "adapters", "the model with its adapters disabled, in every step"
@@ -255,11 +255,6 @@ def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapp
         per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
         total += per_token * sum(counted_tokens(row) for row in sets[name])
     return total
-
-
-def _free(folder: Path) -> int:
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    return shutil.disk_usage(existing).free
 
 
 # Tables of a run

@@ -77,9 +77,9 @@ class ProgressLine(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
-            shown = {short: f"{logs[name]:.3f}" for name, short in _SHOWN.items() if name in logs}
-            if shown:
-                self._losses = ", ".join(f"{name} {value}" for name, value in shown.items())
+            shown = [f"{short} {logs[name]:.3f}" for name, short in _SHOWN.items() if name in logs]
+            if shown:  # the logs of evaluations and of the end have no losses of a step
+                self._losses = ", ".join(shown)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:

@@ -24,7 +24,7 @@ from rich.filesize import decimal
 from atwu._cache import key_differences
 from atwu._file_reading import printable, read_object
 from atwu._files import atomic_sibling, clear_atomic_siblings, move
-from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME, write_manifest
+from atwu._manifest import LOG_NAME, MANIFEST_NAME, RECORD_NAME
 from atwu.training.checkpoints import checkpoint_key, last_checkpoint
 
 RECORD_SCHEMA = "atwu.run/2"
@@ -223,9 +223,6 @@ class RunFolder:
                 owner = process.read_text(encoding="utf-8")
             raise FileExistsError(f"{self.work} is in use by another run (process {owner}); wait for it.") from None
         process.write_text(str(os.getpid()), encoding="utf-8")
-
-    def finish_training(self) -> None:
-        write_manifest(self.final)
 
     def publish(self) -> None:
         # If a kill follows the move, the next command sees by the equal manifests that this work is done.

@@ -6,8 +6,8 @@ they need no scaling for gradient accumulation or data parallelism. A non-finite
 
 from __future__ import annotations
 
-import contextlib
 import datetime
+import itertools
 import os
 import time
 from collections import defaultdict
@@ -104,7 +104,12 @@ class TokenTrainer(SavingTrainer):
             )
         if self.args.save_strategy == "no" or not self.is_world_process_zero():
             return self._train(resume_from_checkpoint, *args, **kwargs)
-        with _lock_output(str(self.args.output_dir)):
+        # Another trainer in the same folder would remove its checkpoints. The lock is in the cache, since whatever is in the
+        # folder becomes part of a result.
+        folder = os.path.realpath(str(self.args.output_dir))
+        lock = writable_folder(cache_folder() / "locks") / f"{short_hash(folder)}.lock"
+        taken = f"another trainer writes its checkpoints into {folder}; wait for it, or set another output_dir."
+        with file_lock(lock, taken=FileExistsError(taken)):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
@@ -187,7 +192,7 @@ class TokenTrainer(SavingTrainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
         """Draw the micro-batches of one optimizer step and count the divisors of their losses."""
-        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        batches = list(itertools.islice(epoch_iterator, num_batches))
         counts = self._count(batches)
         if self.args.world_size > 1 and counts:
             summed = self.sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
@@ -242,16 +247,6 @@ class TokenTrainer(SavingTrainer):
         batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
-
-
-def _lock_output(folder: str) -> contextlib.AbstractContextManager[None]:
-    """Lock a trainer's folder against other trainers on this machine, which would remove its checkpoints.
-
-    The lock is in the cache, since whatever is in the folder becomes part of a result.
-    """
-    name = short_hash(os.path.realpath(folder))
-    taken = f"another trainer writes its checkpoints into {folder}; wait for it, or set another output_dir."
-    return file_lock(writable_folder(cache_folder() / "locks") / f"{name}.lock", taken=FileExistsError(taken))
 
 
 class _Epochs(TrainerCallback):

@@ -30,7 +30,10 @@ UPDATE_OPTIONS = ("sam_radius", "weight_noise", "rectify_gradient", "collapse_co
 
 
 def training_option(default: Any, help: str, *, choices: Sequence[str] = ()) -> Any:
-    return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
+    metadata: dict[str, Any] = {"help": help}
+    if choices:
+        metadata["choices"] = tuple(choices)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(kw_only=True)

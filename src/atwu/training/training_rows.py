@@ -62,7 +62,9 @@ class UnlearningRows:
 
     @property
     def sets(self) -> dict[str, RowSet]:
-        return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
+        if self.retain is None:
+            return {"forget": self.forget}
+        return {"forget": self.forget, "retain": self.retain}
 
     @property
     def forms(self) -> dict[str, Sequence[str]] | None:

@@ -14,7 +14,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder, run_key, short_hash, writable_folder
 from atwu._file_reading import read_object
 from atwu._files import explain_full_disk, versions
-from atwu._manifest import MANIFEST_NAME, RECORD_NAME, is_intact
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, is_intact, write_manifest
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import files_of, load_rows
 from atwu.methods.component import RowsName
@@ -187,7 +187,7 @@ def train_run(
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
-    if earlier is not None and _original_model(Path(earlier), loaded.fingerprint) != loaded.fingerprint:
+    if earlier is not None and _original_model(Path(earlier)) not in (None, loaded.fingerprint):
         say(
             f"warning: the scorer in {earlier} was trained on another original model; its scores may not be "
             "meaningful here"
@@ -200,11 +200,11 @@ def train_run(
     return train_into(folder, trainer, settings)
 
 
-def _original_model(run: Path, unknown: str | None) -> str | None:
-    record = run / RECORD_NAME
-    if not record.is_file():
-        return unknown
-    fingerprint: str | None = read_object(record).get("original_model", {}).get("fingerprint")
+def _original_model(run: Path) -> str | None:
+    """Return the fingerprint of the model that a run started from; None if the folder holds only its scorer."""
+    if not (run / RECORD_NAME).is_file():
+        return None
+    fingerprint: str | None = read_object(run / RECORD_NAME).get("original_model", {}).get("fingerprint")
     return fingerprint
 
 
@@ -331,7 +331,7 @@ def train_into(folder: RunFolder, trainer: TokenTrainer, settings: Mapping[str, 
         trainer.accelerator.wait_for_everyone()
         trainer.write_result(folder.final, settings=settings, use_up=True)
         if first:
-            folder.finish_training()
+            write_manifest(folder.final)  # last, since a result with a manifest is taken for whole
     return FinishedRun(
         folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
     )
