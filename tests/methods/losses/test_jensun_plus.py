@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
-from atwu.methods.losses.first_token import JSToRefusalRow, changed_tokens_first, first_token_half, js_slope
+from atwu.methods.losses.first_token import JSToRefusalRow, first_token_half, js_slope
 from atwu.methods.recipe import recipe
 
 MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])
@@ -14,23 +14,6 @@ def test_half_of_a_row_is_its_first_token():
     """4 / 2 + (2 + 6) / 2 / 2; a single token; an empty row."""
     values = torch.tensor([[9.0, 4.0, 2.0, 6.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
     assert first_token_half(values, MASK).tolist() == [4.0, 3.0, 0.0]
-
-
-def test_the_other_half_is_weighted_by_itself():
-    """4 / 2 + (2 * 2 + 6 * 6) / (2 + 6) / 2; a single token; an empty row."""
-    values = torch.tensor([[9.0, 4.0, 2.0, 6.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]], requires_grad=True)
-    means = changed_tokens_first(values, MASK)
-    assert means.tolist() == [4.5, 3.0, 0.0]
-    means.sum().backward()
-    assert values.grad is not None
-    assert values.grad.tolist() == [[0.0, 0.5, 0.125, 0.375], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
-
-
-def test_divergences_of_zero_have_a_finite_gradient():
-    values = torch.zeros(1, 4, requires_grad=True)
-    changed_tokens_first(values, MASK[:1]).sum().backward()
-    assert values.grad is not None
-    assert values.grad.tolist() == [[0.0, 0.5, 0.0, 0.0]]
 
 
 def test_slopes_equal_the_gradient_in_the_logits():

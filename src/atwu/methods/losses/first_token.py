@@ -34,30 +34,6 @@ def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
     return head + (rest - head) * others.any(-1) / 2
 
 
-def changed_tokens_first(values: Tensor, mask: Tensor) -> Tensor:
-    """Weighted mean of a row's divergences: half for the first counted token, half for the others in proportion to their size.
-
-    The weights are constants of the gradient, so that no token is moved for the sake of its weight.
-
-    Args:
-        values: divergences, shape (batch, tokens); below 0 only by rounding.
-        mask: True on counted tokens, same shape; a row with a single one has its value, a row without any 0.
-
-    Returns:
-        Means, shape (batch,).
-    """
-    import torch
-
-    first = mask & (mask.cumsum(-1) == 1)
-    others = mask & ~first
-    sizes = (values.detach() * others).clamp(min=0)
-    # Divergences that are all 0 have a gradient of 0, whatever their weights are.
-    weights = sizes / sizes.sum(-1, keepdim=True).clamp(min=torch.finfo(sizes.dtype).tiny)
-    rest = (values * weights).sum(-1)
-    head = (values * first).sum(-1)
-    return head + (rest - head) * others.any(-1) / 2
-
-
 def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """Squared norm of the gradient of `jensen_shannon` in the logits of the current model.
 
@@ -159,14 +135,10 @@ class LearnAlternative(ReplacementLoss):
 
 
 class FirstTokenKL(KL):
-    """KL to the original model, half on the first token of each answer: the token at which a refusal would begin.
+    """KL to the original model, half on the first token of each answer: the token at which a refusal would begin."""
 
-    The others count in proportion to their own divergence. An answer loses its fact at one token of many, which a plain mean
-    would hardly see.
-    """
-
-    formula = "KL(π0 ‖ π) on retain answers, half on the 1st token, most of the rest on the changed ones"
+    formula = "KL(π0 ‖ π) on retain answers, half on the 1st token"
     reduction = "sequences"
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
-        return changed_tokens_first(super().values(out, reference), out.mask)
+        return first_token_half(super().values(out, reference), out.mask)
