@@ -12,6 +12,7 @@ from atwu.data.pairing import EpochSampler
 from atwu.request import controller as controller_module
 from atwu.request.answer_check import Leak
 from atwu.request.controller import (
+    CHANGE_KEPT,
     CLEANING_SHARES,
     GOAL_PATIENCE,
     LEAK_PATIENCE,
@@ -235,6 +236,27 @@ def test_rows_that_become_known_again_do_not_raise_the_rate() -> None:
     controller = Scripted([KNOWN, (8, 0.0), (10, 0.0), *[GOOD] * (1 + COOLDOWN)])
     controller.run()
     assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
+
+
+@pytest.mark.parametrize(
+    ("forgets_from", "leaks", "kept"),
+    [(CHANGE_KEPT - 0.01, [], CHANGE_KEPT), (CHANGE_KEPT + 0.01, [], 1.0), (CHANGE_KEPT - 0.01, [0, 0.3], 1.0)],
+    ids=["forgotten", "known again", "answers state facts"],
+)
+def test_a_smaller_change_is_kept_if_it_forgets_as_much(
+    forgets_from: float, leaks: Sequence[float], kept: float
+) -> None:
+    controller = Scripted([KNOWN, *[GOOD] * (1 + COOLDOWN)], leaks=leaks, forgets_from=forgets_from)
+    steps = controller.run()
+    assert controller.trainer.model.weight.item() == pytest.approx(kept * steps)
+    assert any("0.9 of the weight change" in line for line in controller.said)
+
+
+def test_the_change_of_a_run_that_leaks_is_not_made_smaller() -> None:
+    measured = [KNOWN, *[GOOD] * (COOLDOWN + 2 + LEAK_PATIENCE)]
+    controller = Scripted(measured, leaks=[0.3] * (2 + LEAK_PATIENCE), forgets_from=0.1)
+    controller.run()
+    assert not any("of the weight change" in line for line in controller.said)
 
 
 def test_a_cleaned_change_is_evaluated() -> None:

@@ -131,8 +131,8 @@ def strategy_estimates(
             footprints[key] = measure_footprint(source, config, batch, device=device)
         needed = memory(footprints[key], config, device=device)
         if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
-            # The controller keeps the best weights in main memory.
-            copies = needed.copies + footprints[key].trained
+            # The controller keeps the best weights and the original ones in main memory.
+            copies = needed.copies + 2 * footprints[key].trained
             holes = HOLES_OF_STEP * needed.turning + HOLES_OF_OUTPUT * footprints[key].embedding * (not config.lora_r)
             needed = dataclasses.replace(needed, copies=copies, holes=holes)
         yield StrategyEstimate(strategy, needed, free)

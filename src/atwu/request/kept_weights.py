@@ -1,4 +1,4 @@
-"""A copy of the trained weights in main memory: those of the best evaluation so far."""
+"""Copies of the trained weights in main memory: those of the best evaluation so far, and the original ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ class KeptWeights:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._best: list[Tensor] = []
+        self._original: list[Tensor] = []
+
+    def keep_original(self) -> None:
+        """Keep the weights from before training; a run that continues has not loaded its checkpoint yet."""
+        self._original = [_copy(parameter) for parameter in self._trained()]
 
     @torch.no_grad()
     def keep(self) -> None:
@@ -34,6 +39,13 @@ class KeptWeights:
             parameter.copy_(kept)
         self._trainer.optimizer.state.clear()
 
+    @torch.no_grad()
+    def shrink_change(self, factor: float) -> None:
+        """Leave in the model this part of the change from the original weights to the kept ones; a scorer stays."""
+        trained = self._trained()
+        for parameter, kept, original in zip(trained, self._best[: len(trained)], self._original, strict=True):
+            parameter.copy_(original + factor * (kept - original))
+
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
@@ -45,12 +57,14 @@ class KeptWeights:
         weights = load_file(folder / WEIGHTS_NAME)
         self._best = [weights[str(place)] for place in range(len(weights))]
 
+    def _trained(self) -> list[Tensor]:
+        return [parameter for parameter in self._trainer.model.parameters() if parameter.requires_grad]
+
     def _all(self) -> list[Tensor]:
-        trained = [parameter for parameter in self._trainer.model.parameters() if parameter.requires_grad]
         scorer = self._trainer.scorer
         if scorer is None:
-            return trained
-        return [*trained, *scorer.parameters()]
+            return self._trained()
+        return [*self._trained(), *scorer.parameters()]
 
 
 def _copy(tensor: Tensor) -> Tensor:
