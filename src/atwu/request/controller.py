@@ -5,7 +5,7 @@ measures the loss on retained data. Rows that are still known are drawn more oft
 than a quarter of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit,
 the best weights are restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until
 greedy answers do not state the facts either. If such a leak does not shrink and less than half of the retain limit is used, the
-rate is doubled, up to its first value. At the end nine tenths of the change are kept where that forgets as much.
+rate is doubled, up to its first value. At the end nine tenths of the change are kept if answers then state no facts, either.
 """
 
 from __future__ import annotations
@@ -290,16 +290,20 @@ class AdaptiveController(TrainerCallback):
             write_json(self.history_file, dataclasses.asdict(history))
 
     def _shrink_change(self, trained: EvaluationRecord) -> None:
-        """Keep a part of the change of the weights if the rows stay forgotten and no more answers state a fact."""
+        """Keep a part of the change of the weights if answers still meet the rule about facts.
+
+        A few more rows may be known: it is the answers that count, and they have room.
+        """
         self._weights.shrink_change(CHANGE_KEPT)
-        measured, reason = self._measure_changed(trained)
-        self.say(
-            f"{CHANGE_KEPT:g} of the weight change: {self._describe(measured)}"
-            + (f"; not kept: {reason}" if reason else "")
-        )
-        if reason:
+        measured, _ = self.evaluations.measure(trained.step)
+        leak = self._find_leak(at_most=0.0)
+        described = f"{CHANGE_KEPT:g} of the weight change: {self._describe(measured)}"
+        if leak is not None:
+            self.say(f"{described}; not kept: {leak.text}")
             self._weights.restore()
             return
+        self.say(described)
+        measured = _with_leak(measured, leak)
         self.history.append(measured)
         self._keep(measured)
 
@@ -308,7 +312,7 @@ class AdaptiveController(TrainerCallback):
         are; of a run of given length, with all of it."""
         for share in CLEANING_SHARES:
             self.trainer.clean_change(self.trainer.cleaning, share)
-            measured, reason = self._measure_changed(trained)
+            measured, reason = self._measure_cleaned(trained)
             self.say(
                 f"weight change cleaned with {share:.2g} of the strength: {self._describe(measured)}"
                 + (f"; not kept: {reason}" if reason else "")
@@ -320,8 +324,8 @@ class AdaptiveController(TrainerCallback):
                 return
             self._weights.restore()
 
-    def _measure_changed(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
-        """Measure weights with a cleaned or smaller change; return also why less is forgotten than before, or nothing."""
+    def _measure_cleaned(self, trained: EvaluationRecord) -> tuple[EvaluationRecord, str]:
+        """Measure weights with a cleaned change; return also why less is forgotten than before, or nothing."""
         measured, _ = self.evaluations.measure(trained.step)
         if not self.stop:
             return measured, ""
