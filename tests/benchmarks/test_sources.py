@@ -72,7 +72,7 @@ def test_other_line_separators_never_split_a_line(tmp_path, char):
         ("a.jsonl", b"\xef\xbb\xbf\n\r\n", "rows"),
         ("a.jsonl", jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21.*JSON"),
         ("a.jsonl", jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4.*UTF-8.*0xe9"),
-        ("a.jsonl", "text".encode("utf-16"), "line 1.*UTF-8"),
+        ("a.jsonl", "text".encode("utf-16"), "line 1.*invalid JSON"),
         ("a.jsonl", b'["a"]\n', r"row 1.*object"),
         ("a.jsonl", jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer'.*empty"),
         ("a.jsonl", b'{"text": "abc", "forget_spans": [[0, 9]]}\n', r"line 1, column 'forget_spans'.*3 characters"),
