@@ -123,12 +123,14 @@ def test_a_second_request_on_an_unlearned_model_asks_for_the_first_again_also_af
 @pytest.mark.night
 def test_four_requests_in_a_row(apply: Apply, first: Path, tmp_path: Path) -> None:
     """The third generates its own retain set, and the fourth asks for all three again."""
-    apply(first, 2, tmp_path / "second")
+    own = tmp_path / "first"  # other tests need the shared one
+    shutil.copytree(first, own)
+    apply(own, 2, tmp_path / "second")
     apply(tmp_path / "second", 3, tmp_path / "third", retain="auto")
     kept = [json.loads(line) for line in (tmp_path / "third" / "request" / "retain.jsonl").open()]
     assert len(kept) >= 20
     assert not any("Italy" in row["question"] for row in kept)
-    shutil.rmtree(first)  # a model of the chain is not needed any more
+    shutil.rmtree(own)  # a model of the chain is not needed any more
     fourth = apply(tmp_path / "third", 4, tmp_path / "fourth")
     assert [check.number for check in fourth.verdict.earlier] == [1, 2, 3]
     for check, earlier in zip(fourth.verdict.earlier, earlier_requests(str(tmp_path / "third")), strict=True):

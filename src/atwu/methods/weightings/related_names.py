@@ -131,7 +131,7 @@ def _by_kind(similarity: torch.Tensor) -> dict[str, list[str]]:
         start += len(names)
         score = float(close.topk(min(KIND_NAMES, len(names))).values.mean())
         ranked.append((score, kind, [names[place] for place in close.argsort(descending=True, stable=True).tolist()]))
-    return {kind: names for _, kind, names in sorted(ranked, key=lambda each: -each[0])}
+    return {kind: names for _, kind, names in sorted(ranked, key=lambda scored: -scored[0])}
 
 
 def replaceable_name(row: Example) -> str | None:
