@@ -21,8 +21,7 @@ from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.request.auto_settings import Choice
-from atwu.request.form_answers import form_answers, lower_words, states_any
-from atwu.request.retain_set import FACT_TOKENS, names
+from atwu.request.retain_set import FACT_TOKENS, form_answers, lower_words, names, states_any
 
 SAMPLED_FORMS = ("continuation", "statement", "tell_about")
 SAMPLED_TEXTS = 3

@@ -13,8 +13,7 @@ from typing import TypeVar
 from atwu._file_reading import file_text
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.matching import states
-from atwu.data.passages import Passage, passages, sentences, word_spans
-from atwu.data.recitation import compare_wording
+from atwu.data.passages import Passage, compare_wording, passages, sentences, word_spans
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.judge.open_judge import MODEL_KEY
