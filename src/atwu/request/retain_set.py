@@ -72,11 +72,11 @@ def closest_corpus_rows(
 
 def names(rows: Iterable[Example]) -> set[str]:
     """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
-    found: set[str] = set()
+    words: set[str] = set()
     for row in rows:
-        found |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
-        found |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
-    return found - _NOBODY
+        words |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
+        words |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
+    return words - _NOBODY
 
 
 def _text(row: Example) -> str:
@@ -165,21 +165,20 @@ def self_generated_answers(
     """
     subjects = names(forget)
     asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
-    turns = () if system is None else (Message("system", system),)
-    made = generate_all(
+    generations = generate_all(
         generator,
-        [Prompt((*turns, Message("user", question))) for question in asked],
+        [Prompt(with_system((Message("user", question),), system)) for question in asked],
         Decoding(max_new_tokens=longest),
         store=GenerationStore(),
         progress=progress,
     )
     return tuple(
-        Example.from_qa(question, each.answer)
-        for question, each in zip(asked, made, strict=True)
-        if is_text(each.answer)
-        and each.answer.strip().casefold() != question.strip().casefold()
-        and subjects.isdisjoint(words_of_text(each.answer))
-        and not (whole and each.tokens == longest)
+        Example.from_qa(question, generation.answer)
+        for question, generation in zip(asked, generations, strict=True)
+        if is_text(generation.answer)
+        and generation.answer.strip().casefold() != question.strip().casefold()
+        and subjects.isdisjoint(words_of_text(generation.answer))
+        and not (whole and generation.tokens == longest)
     )
 
 

@@ -99,7 +99,7 @@ class AskRequest:
     limit: int = MOST_PASSAGES
 
     def __post_init__(self) -> None:
-        sources = [each for each in (self.about, self.questions, self.document) if each is not None]
+        sources = [source for source in (self.about, self.questions, self.document) if source is not None]
         if len(sources) != 1:
             raise ValueError(f"give one of about, questions and document, got {len(sources)} of them.")
         if self.about is not None and not self.names:
