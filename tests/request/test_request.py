@@ -79,7 +79,16 @@ def test_rows_are_forgotten_with_automatic_settings(
     first, last = history["eval_steps"][0], history["eval_steps"][-1]
     assert first["known_rows"] >= len(ROWS)
     assert last["known_rows"] < first["known_rows"]
-    assert [sample.set for sample in outcome.verdict.samples] == ["forget"] * 3  # there are no neighbours
+    # The only neighbours that a model of invented people knows are among the given retain rows.
+    files, kept = RequestFolder(tmp_path / "out"), people("tiny").retain[:16]
+    measured = files.neighbours(kept)
+    assert measured
+    assert {row.question for row in measured} <= {row.question for row in kept}
+    assert all(row.forget_spans for row in measured)
+    assert not files.rows("neighbours")  # no text of given rows is stored with the model
+    assert not files.neighbours(kept[1:])
+    assert outcome.before.select(set="neighbours").count().facts == len(measured)
+    assert [sample.set for sample in outcome.verdict.samples][:3] == ["forget"] * 3
     assert all(sample.answer and sample.question for sample in outcome.verdict.samples)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert RequestFolder(tmp_path / "out").request().forget.fingerprint == fingerprint(ROWS)
