@@ -50,8 +50,8 @@ from atwu.request.measurement import (
     measured_sets,
     states_own_question,
 )
-from atwu.request.related_questions import MEASURED_ROWS, known_retain_rows, related_rows
-from atwu.request.related_texts import related_texts
+from atwu.request.related_questions import MEASURED_RETAIN_ROWS, MEASURED_ROWS, known_retain_rows, related_rows
+from atwu.request.related_texts import recited_retain_texts, related_texts
 from atwu.request.request_folder import MeasuredRetainRow, RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
@@ -285,9 +285,12 @@ def _write_rows(
         among = () if request.asked is None else request.asked.like
         measured_retain: Mapping[int, Example] = {}
         if request.retain_rows is not None:
-            measured_retain = known_retain_rows(read, request.retain_rows, forget, system=system)
-            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, and related questions")
-        most = MEASURED_ROWS - len(measured_retain)
+            measured_retain = {
+                **known_retain_rows(read, request.retain_rows, forget, system=system),
+                **recited_retain_texts(read, request.retain_rows, forget),
+            }
+            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, beside related ones")
+        most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
         about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
         forget = tuple(
