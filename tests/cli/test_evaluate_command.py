@@ -192,7 +192,6 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
         (("--output", "{folder}/no/eval.json"), 1, "eval.json.*folder"),
         (("--original", "{folder}/no.json"), 1, "no.json"),
         (("--extra-retain", "people:tiny:holdout"), 2, "--extra-retain .*NAME=SOURCE"),
-        (("--backend", "llama.cpp"), 2, "--backend .*transformers.*vllm.*'llama.cpp'"),
         (("--judge", "oracle"), 1, "'oracle'.*offline, openai:MODEL.*local:FOLDER"),
         (("--judge-url", "http://127.0.0.1:9/v1"), 2, "offline does not use --judge-url; .*--judge openai:MODEL"),
         (("--judge-max-tokens", "9", "--judge-timeout", "3"), 2, "does not use --judge-timeout, --judge-max-tokens;"),
