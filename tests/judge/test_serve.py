@@ -18,11 +18,10 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.evaluation.facts.askings import form_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
-from atwu.evaluation.generations import Decoding
+from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
-from atwu.judge.local import LocalChat
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask import ask as ask_model
 from tests.commands import Started, run_command
@@ -74,7 +73,9 @@ def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch
     requests = [ChatRequest((system, Message("user", text)), max_tokens=8) for text in texts]
     served = ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
     assert [reply.error for reply in served] == [None, None]
-    assert served == ask(LocalChat(str(folder), device="cpu"), requests)
+    generator = TransformersGenerator(*open_model(str(folder), ModelLoadArgs(), device="cpu"))
+    here = generate_all(generator, [Prompt(request.messages) for request in requests], Decoding(max_new_tokens=8))
+    assert [(reply.text, reply.completion_tokens) for reply in served] == [(said.text, said.tokens) for said in here]
     assert all(reply.text and reply.prompt_tokens > 0 for reply in served)
     assert [reply.completion_tokens for reply in served] == [8, 3], "one cut, one with its end token counted"
 

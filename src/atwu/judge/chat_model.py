@@ -46,9 +46,7 @@ OnReply = Callable[[int, Reply], None]
 
 
 class ChatModel(Protocol):
-    """A model that answers chats: a hosted or local server, or a model in this process."""
-
-    concurrency: int
+    """A model that answers chats, such as one behind a server."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
