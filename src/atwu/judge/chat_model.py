@@ -19,6 +19,7 @@ CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a
 class ChatRequest:
     messages: tuple[Message, ...]
     max_tokens: int
+    # Temperature and seed of the judge in the ATWU paper.
     temperature: float = 0.0
     seed: int = 42
     rubric: str = ""

@@ -230,6 +230,7 @@ class Word(NamedTuple):
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[Word, ...]:
     text = _STREET.sub("Street", _SAINT.sub("Saint", text))
+    # Numbers are read first: decomposed, "2 ½" would be "2 1⁄2".
     text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
     # Accents are characters of their own in this form.
     decomposed = unicodedata.normalize("NFKD", text)
@@ -283,7 +284,9 @@ def _gap(between: str, before: str) -> str:
 def _stem(word: str) -> str:
     if word[0].isdigit() or len(word) < 3:
         return word
+    # British spelling as American: "colour" and "color".
     word = re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", _IRREGULAR.get(word, word))
+    # The Porter stemmer keeps "violinist", "painter" and "historian" apart from "violin", "paint" and "history".
     return _ENDING.sub("", str(_porter().stem(word)))
 
 
