@@ -270,6 +270,7 @@ def read_states(
                 attention_mask=arranged.attention_mask,
                 position_ids=arranged.position_ids,
                 output_hidden_states=True,
+                # A cache of keys and values would be built and never read.
                 use_cache=False,
             ).hidden_states
             if not kept:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
+# A file has every key, those with defaults too, and the schema says so.
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
 

@@ -182,11 +182,13 @@ class OpenAIChat:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         # The first Ctrl-C ends the sending; replies in flight are paid for and are still awaited.
+        # A loop that waits for replies is woken by this call alone, and not by `task.cancel`.
         with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
                 # All take from one iterator, so that each request is sent once.
                 workers = [asyncio.create_task(self._work(client, batch)) for _ in range(self.concurrency)]
                 try:
+                    # Unlike `gather`, it leaves the workers running when it is cancelled.
                     await asyncio.wait(workers)
                 except asyncio.CancelledError:  # Ctrl-C
                     if batch.in_flight:

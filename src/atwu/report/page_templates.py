@@ -51,6 +51,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("atwu.report", "page"),
         autoescape=True,
+        # A value that a page lacks is an error, and not an empty place.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
