@@ -16,7 +16,8 @@ from atwu.data.encode import Encoder
 from atwu.data.render import NEXT_TURN, without_next_turn
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
+from atwu.judge.chat_model import ChatRequest, Reply
+from atwu.judge.client import OpenAIChat
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import model_fingerprint
 
@@ -121,7 +122,7 @@ class EndpointGenerator:
     a new turn, so results with a prefill are comparable only on the same server.
     """
 
-    def __init__(self, chat: ChatModel) -> None:
+    def __init__(self, chat: OpenAIChat) -> None:
         self.chat = chat
 
     @property

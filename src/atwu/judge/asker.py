@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError
-from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, Reply
-from atwu.judge.client import ChatServerError
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
+from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
 _T = TypeVar("_T")
@@ -105,7 +105,7 @@ class Unscored:
 class Asker:
     """A chat model with a cache, a budget and counters; nothing is sent before `ask`."""
 
-    model: ChatModel
+    model: OpenAIChat
     cache: ReplyCache
     _: KW_ONLY
     budget: Budget = field(default_factory=Budget)

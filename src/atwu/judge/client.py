@@ -117,7 +117,7 @@ class _Batch:
 
 
 class OpenAIChat:
-    """Chat model on a server with the OpenAI chat API; implements `ChatModel`."""
+    """Chat model on a server with the OpenAI chat API."""
 
     def __init__(
         self,
@@ -149,6 +149,7 @@ class OpenAIChat:
 
     @property
     def identity(self) -> Mapping[str, Any]:
+        """Everything about the model that can change a reply, as plain JSON; no keys, no timeouts."""
         return {"kind": "openai", "model": self._model, "base_url": self._endpoint.identity}
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
