@@ -224,7 +224,9 @@ class Table:
 
     def shown(self, label: str) -> str:
         """A model's name, with the reason why it is not ranked."""
-        return f"{label} ({self.out[label]})" if label in self.out else label
+        if label in self.out:
+            return f"{label} ({self.out[label]})"
+        return label
 
     @property
     def ruled(self) -> list[str]:
