@@ -112,8 +112,13 @@ def test_pages_of_other_origins_are_refused(origin: str) -> None:
     assert status_of("OPTIONS", "/config", {"host": "localhost:7860", "origin": origin}) == 403
 
 
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/upload", "/gradio_api/process_recording", "/login"])
+def test_uploads_are_refused(path: str) -> None:
+    assert status_of("POST", path, {"host": "localhost:7860"}) == 403
+
+
 @pytest.mark.night
-def test_the_real_server_answers_only_its_own_name(address: str) -> None:
+def test_the_real_server_answers_only_its_own_name_and_stores_no_upload(address: str) -> None:
     import httpx
 
     own = httpx.get(f"{address}/config")
@@ -123,6 +128,8 @@ def test_the_real_server_answers_only_its_own_name(address: str) -> None:
     assert foreign.status_code == 403
     assert "Tavi Brook" not in foreign.text
     assert "access-control-allow-origin" not in foreign.headers
+    upload = httpx.post(f"{address}/gradio_api/upload", files={"files": ("notes.txt", b"text")})
+    assert upload.status_code == 403
 
 
 @pytest.mark.night

@@ -5,7 +5,7 @@ their probability: an unlearned model may say something else and still know the 
 
 The page is served to this machine's own browser, and to no page of another site in it: a web page may let its name point to
 127.0.0.1 (DNS rebinding) and then reads whatever a local server answers it. Such a request carries the page's name as its host,
-so only the names of this machine are answered.
+so only the names of this machine are answered, and only the requests that the playground itself makes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from atwu.report.page_templates import ScoredRow, fragment
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
+_POSTED = ("/gradio_api/queue/join", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/cancel", "/gradio_api/reset")
+"""Starts of the paths to which the page posts. Gradio has more, which store uploads, for components that it lacks."""
+_METHODS = ("GET", "HEAD")
 
 
 class SideBySide:
@@ -106,7 +109,11 @@ class LocalOnly:
         origins = {f"http://{host}" for host in self._hosts}
         if not origins.issuperset(origin.lower() for origin in headers.getlist("origin")):
             return "This server answers only its own page."
-        return None
+        if scope["type"] == "websocket" or scope["method"] in _METHODS:
+            return None
+        if scope["method"] == "POST" and scope["path"].startswith(_POSTED):
+            return None
+        return "The playground takes questions only, no uploads."
 
 
 @contextlib.contextmanager
