@@ -107,7 +107,7 @@ def test_tokens_prints_words_and_writes_a_page(atwu, unlearned, tmp_path):
 
 def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
-    rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--training-args")
+    rest = ("--hidden-position", "--retain-per-forget", "--optim", "--steering-coeff", "--training-args")
     shown, everything = (run_here("unlearn", flag).output for flag in ("--help", "--help-all"))
     for flag in used:
         assert flag in shown

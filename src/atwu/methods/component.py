@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_tr
 
 from atwu._names import lookup
 from atwu._options import Option, options_of
+from atwu.methods.component_inputs import Reduction
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.data.alternates import Alternates
     from atwu.data.arrays import FloatArray
-    from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, PrecomputeContext, WeightingContext
+    from atwu.methods.component_inputs import (
+        AnswerRows,
+        LossInputs,
+        LossTerms,
+        PrecomputeContext,
+        WeightingContext,
+    )
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
@@ -125,9 +132,6 @@ def options_of_component(component: Any) -> tuple[ComponentOption, ...]:
     return options_of(component if isinstance(component, type) else type(component), ComponentOption)
 
 
-Reduction = Literal["tokens", "selected", "sequences", "row_means"]
-"""How values are averaged: over tokens; over the total weight; over sequences; or first over the tokens of each row, then
-over rows."""
 RowsName = Literal["forget", "retain"]
 
 ORIGINAL_OUTPUTS = {
@@ -271,6 +275,7 @@ class Loss(Component):
         """Return which quantities of the original model each step needs, by set of rows; derived from `original`."""
         if not self.original:
             return {}
+        # It imports torch, which a listing of methods does not need.
         from atwu.modeling.reference import ReferenceSpec
 
         logps, states = "logps" in self.original, "distributions" in self.original

@@ -149,17 +149,13 @@ def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]
     used = 0
     for place in sorted(range(len(rows)), key=rows.__getitem__):
         row = rows[place]
-        shared = common_start(last_row, row)
+        pairs = zip(last_row, row, strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         fresh = torch.arange(used, used + len(row) - shared)
         slots[place] = torch.cat([last_slots[:shared], fresh])
         new[place] = torch.arange(len(row)) >= shared
         last_row, last_slots, used = row, slots[place], used + len(fresh)
     return slots, new
-
-
-def common_start(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of tokens that two rows begin with alike."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 # Attention over packed rows

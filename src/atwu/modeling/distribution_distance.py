@@ -244,4 +244,5 @@ class _Compare(torch.autograd.Function):
         if need_weight:
             d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        # The other arguments of `forward` have no gradient.
         return (d_hidden, d_weight, d_bias, *(None,) * 6)

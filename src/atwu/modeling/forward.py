@@ -107,6 +107,7 @@ def forward_tokens(
         # Also called where the pass does not stop: it refuses a model whose layer cannot be read.
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
+    # A position outside the table is an index error, on a GPU one after which the process cannot go on.
     check_length(unwrap(model), max(map(len, arranged.rows)))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)

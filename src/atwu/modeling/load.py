@@ -67,6 +67,7 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
     check_as_written(Path(os.path.expanduser(name)))
+    # First: the folder of an adapter has no config.json of its own.
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base, revision)
@@ -438,6 +439,7 @@ def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
     files = sorted(Path(source).glob("*.safetensors"))
     if files:
         return file_digest(*files)
+    # A commit on the Hub stands for its files, so that they need not be read.
     return f"{source}@{extract_commit_hash(cached_file(source, 'config.json', revision=revision), None)}"
 
 

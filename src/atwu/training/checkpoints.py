@@ -1,7 +1,6 @@
 """Checkpoints: written atomically, and never resumed from if damaged or written by a run with another key.
 
-    what transformers writes          weights, optimizer, schedule, trainer_state.json
-    random_state.json                 random generators; with several processes, a file for each
+    what transformers writes          weights, optimizer, schedule, random generators, trainer_state.json
     sampler.json                      draws of the current epoch (`atwu.data.pairing`)
     scorer*                           token scorer, with its optimizer and progress (`scorer_training.py`)
     run_key.json                      key of the run
@@ -17,16 +16,13 @@ import hashlib
 import importlib.metadata
 import logging
 import os
-import random
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from atwu._cache import key_differences, run_key
 from atwu._file_reading import read_object
@@ -261,60 +257,3 @@ def training_key(
             "versions": packages(config, loaded),
         },
     )
-
-
-# Random states
-
-
-def write_random_state(path: Path, device: torch.device) -> None:
-    """Write the states that draws on the CPU and on a device continue from, as JSON.
-
-    transformers pickles them, and a pickle of NumPy names modules that moved in version 2: a checkpoint written under NumPy 1
-    could not be continued under NumPy 2.
-    """
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    version, inner, gauss = random.getstate()
-    write_json(
-        path,
-        {
-            "python": [version, list(inner), gauss],
-            "numpy": [kind, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
-            "cpu": _as_text(torch.random.get_rng_state()),
-            "devices": [_as_text(state) for state in _device_states(device)],
-        },
-    )
-
-
-def set_random_state(path: Path, device: torch.device) -> None:
-    """Set the states that `write_random_state` wrote; those of further devices are left as they are."""
-    states = read_object(path)
-    version, inner, gauss = states["python"]
-    random.setstate((version, tuple(inner), gauss))
-    kind, keys, position, has_gauss, cached = states["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.random.set_rng_state(_as_tensor(states["cpu"]))
-    device_states = [_as_tensor(text) for text in states["devices"]]
-    if device.type == "cuda":
-        for index, state in enumerate(device_states[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(state, index)
-    elif device.type != "cpu" and device_states:
-        generator: Any = torch.get_device_module(device)
-        generator.set_rng_state(device_states[0])
-
-
-def _device_states(device: torch.device) -> list[Tensor]:
-    if device.type == "cpu":
-        return []
-    if device.type == "cuda":
-        return list(torch.cuda.get_rng_state_all())
-    # A device that is neither CPU nor CUDA has one generator, in a module such as `torch.mps`.
-    generator: Any = torch.get_device_module(device)
-    return [generator.get_rng_state()]
-
-
-def _as_text(state: Tensor) -> str:
-    return bytes(state.cpu().tolist()).hex()
-
-
-def _as_tensor(text: Any) -> Tensor:
-    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)

@@ -297,6 +297,8 @@ def loss_at_perturbed_weights(
         value = forget()
         gradients = torch.autograd.grad(value, list(weights), allow_unused=True)
     pairs = [(weight, gradient) for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+    # The gradients belong to weights that are restored by now: a term that is linear in the weights hands them to the backward
+    # pass, and its value is replaced by that of the loss.
     linear = sum(((weight * gradient).sum() for weight, gradient in pairs), start=value.new_zeros(()))
     total = linear - linear.detach() + value.detach()
     if kept is None:

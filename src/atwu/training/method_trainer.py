@@ -39,7 +39,6 @@ from atwu.training.load_to_train import (
     load_checked_tokenizer,
     load_to_train,
     trained_layers,
-    with_lora,
 )
 from atwu.training.precompute import (
     OriginalModel,
@@ -74,14 +73,13 @@ class MethodTrainer(TokenTrainer):
         forget_dataset: forget rows, of any kind that `encode_dataset` takes; or the result of `unlearning_rows`.
         retain_dataset: retain rows; required unless neither the retain loss nor the weighting uses them.
         processing_class: the model's tokenizer; by default loaded with a named model.
-        peft_config: a `LoraConfig` to use instead of `lora_*` of `args`: rank, alpha, dropout and target modules.
         scorer: initial scorer, instead of an untrained one.
         say: receives status messages, one line each.
         callbacks: transformers callbacks.
 
     Raises:
         TypeError: arguments of transformers' `Trainer` that do not apply; the message names the right one.
-        ValueError: rows that the method cannot use, or an unsupported setting of `peft_config`.
+        ValueError: rows that the method cannot use.
     """
 
     args: UnlearnConfig
@@ -96,7 +94,6 @@ class MethodTrainer(TokenTrainer):
         forget_dataset: RowsInput | UnlearningRows | None = None,
         retain_dataset: RowsInput | None = None,
         processing_class: Any = None,
-        peft_config: Any = None,
         scorer: TokenScorer | None = None,
         say: Say = logged,
         callbacks: list[TrainerCallback] | None = None,
@@ -104,8 +101,6 @@ class MethodTrainer(TokenTrainer):
     ) -> None:
         # What can be refused without weights is refused first: loading a model may take minutes.
         args = checked_config(args, forget_dataset, kwargs)
-        if peft_config is not None:
-            args = with_lora(args, peft_config)
         self.recipe = args.recipe()
         for component in self.recipe.components:
             component.check()
@@ -329,15 +324,13 @@ class MethodTrainer(TokenTrainer):
         recipe: Recipe,
         batch_counts: NormalizationCounts | None = None,
     ) -> UnlearningLoss:
-        layout: Any = self.args.layout
         return micro_batch_loss(
             model,
             inputs,
             recipe,
             scorer=self.scorer,
-            inputs=self.precomputed.loss_inputs(model, inputs, layout=layout),
+            inputs=self.precomputed.loss_inputs(model, inputs),
             batch_counts=batch_counts,
-            layout=layout,
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
@@ -346,6 +339,7 @@ class MethodTrainer(TokenTrainer):
             factors = dataclasses.replace(recipe.factors, retain_weight=self.weight_updates.multiplier)
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
+        # An evaluation is no optimizer step and has no counts of one.
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         for name in ("forget", "retain", "preserve", "replacement"):
             term = getattr(result, name)

@@ -133,6 +133,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
         source, notes = rows.source, rows.warnings
     if isinstance(rows, LoadedRows | RowSet):
         listed = rows.rows
+    # Other iterables can be read only once, so they are not looked through.
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
         # On disk, so that a set may be larger than memory.

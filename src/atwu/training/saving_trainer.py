@@ -48,9 +48,7 @@ from atwu.training.checkpoints import (
     packages,
     publish_checkpoint,
     restore_renamed,
-    set_random_state,
     training_key,
-    write_random_state,
 )
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
@@ -162,19 +160,17 @@ class SavingTrainer(Trainer):
             if self.args.push_to_hub:
                 push(folder, self.args)
 
-    def push_to_hub(self, commit_message: str | None = None, *more: Any, **further: Any) -> Any:
-        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning."""
-        if more or further:
-            raise TypeError(
-                f"push_to_hub does not take {', '.join([*map(str, more), *further])}: the model card is generated, "
-                "and hub_* of the training arguments set the destination."
-            )
+    def push_to_hub(self, commit_message: str = "Result of atwu") -> Any:  # type: ignore[override]
+        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning.
+
+        The model card is generated, and `hub_*` of the training arguments set the destination.
+        """
         folder = Path(str(self.args.output_dir))
         self.write_result(folder)
         if not self.is_world_process_zero():
             return None
         write_manifest(folder)
-        return push(folder, self.args, commit_message or "Result of atwu")
+        return push(folder, self.args, commit_message)
 
     def write_result(self, folder: Path, *, settings: Mapping[str, Any] | None = None, use_up: bool = False) -> None:
         """Write the model with tokenizer and scorer, log, model card and record; called in every process.
@@ -197,6 +193,7 @@ class SavingTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.process_index != 0:
             return
+        # No process holds sharded weights as a whole; the fingerprint of the result is that of what was written.
         if self.sharded and adapted and self.loaded.source is not None:
             model = load_base_with_adapter(self.loaded.source, self.args, folder, self.processing_class, merge=merge)
         elif self.sharded:
@@ -341,23 +338,6 @@ class SavingTrainer(Trainer):
         if checkpoint is not None:
             for part in self.stateful:
                 part.load(checkpoint)
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        write_random_state(self._random_state_file(output_dir), self.args.device)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        # A run that continues on another number of processes has no state for some of them.
-        path = self._random_state_file(checkpoint)
-        if path.is_file():
-            set_random_state(path, self.args.device)
-
-    def _random_state_file(self, checkpoint: str) -> Path:
-        name = "random_state.json"
-        if self.args.world_size > 1:
-            name = f"random_state_{self.args.process_index}.json"
-        return Path(checkpoint) / name
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Do not push checkpoints: they contain optimizer state and, in transformers, a pickle of all arguments."""

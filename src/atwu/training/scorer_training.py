@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import LossTerms, reduce_loss, token_mean
 from atwu.methods.losses.likelihood import gradient_ascent
-from atwu.methods.losses.reduction import reduce_loss, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.fixed_weights import TokenCounts
@@ -230,6 +229,7 @@ class ScorerAlternation:
                 continue
             mask = batch.terms.mask
             weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
+            # `scorer*rarity`: the new scores meet the same second weighting as in the step of the model.
             if batch.factor is not None:
                 weights = weights * batch.factor
             if self.settings.scorer_objective == "ga":
@@ -244,6 +244,7 @@ class ScorerAlternation:
         """In the joint procedure, add the scorer to the model's optimizer as a parameter group."""
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if self.joint and id(self.scorer.linear.weight) not in known:
+            # As published: in the joint procedure the L2 penalty is the only decay.
             group = {"params": list(self.scorer.parameters()), "weight_decay": 0.0}
             optimizer.add_param_group(group | {"lr": self.settings.scorer_learning_rate})
 

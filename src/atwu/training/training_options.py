@@ -6,11 +6,10 @@ defaults are repeated here for documentation. Of several types, `HfArgumentParse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-BATCH_LAYOUTS = ("auto", "packed", "padded")
 QUANTIZATIONS = ("4bit", "8bit")
 REFERENCE_MODES = ("auto", "cache", "model", "adapters")
 
@@ -82,11 +81,6 @@ class TrainingOptions:
     fsdp: bool | None = training_option(
         None, "Shard weights, gradients and optimizer state over processes (FSDP 2). Default: no."
     )
-    layout: str = training_option(
-        "auto",
-        "Batch layout of the forward pass: packed, padded, or auto (the faster one).",
-        choices=BATCH_LAYOUTS,
-    )
     lora_r: NonNegativeInt = training_option(0, "LoRA rank; 0 trains all weights.")
     lora_alpha: float | None = training_option(
         None, "LoRA alpha: updates are scaled by lora_alpha / lora_r. Default: 2 x lora_r."
@@ -122,11 +116,11 @@ class UnlearnOptions(TrainingOptions):
     own names."""
 
     method: str = training_option("atwu", "Unlearning method, see `atwu methods`.")
-    weighting: Callable[..., Any] | str | None = training_option(
+    weighting: str | None = training_option(
         None,
         "Token weighting instead of the method's; A*B multiplies two weightings, A+B averages their ranks.",
     )
-    forget_loss: Callable[..., Any] | str | None = training_option(None, "Forget loss instead of the method's.")
+    forget_loss: str | None = training_option(None, "Forget loss instead of the method's.")
     retain_loss: str | None = training_option(None, "Retain loss instead of the method's.")
     preserve: str | None = training_option(
         None,

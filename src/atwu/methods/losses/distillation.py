@@ -12,9 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Loss, Range, RetainLoss, RowsName, number, setting
-from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, row_means
 from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance, kl
-from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain losses.
+"""Likelihood losses: forget losses that lower that of the answer, NLL retain losses, and losses on what is said instead.
 
 `weights` are the token weights; they have a gradient only in a scorer step. `logps` is log p(x_t | x_<t) under the current
 model. All tensors have the same shape (batch, tokens); a loss has one value per token, to be minimized, or one per sequence.
@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import AnswerRows, LossTerms
+from atwu.methods.component import ForgetLoss, Loss, PreserveLoss, Range, RetainLoss, number, setting
+from atwu.methods.component_inputs import AnswerRows, LossTerms, first_token_half, row_means
 from atwu.methods.losses.divergence import LOWEST_LOGP
-from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -55,6 +55,7 @@ class SatGA(ForgetLoss):
     beta: float = number(
         1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger stops earlier on a forgotten token"
     )
+    # The paper's formula has the gradient, its code has not. With it and beta 7 the loss pushes p back up to 0.87.
     detach_saturation: bool = setting(
         True, help="treat the saturation factor as a constant in the gradient; if false, a large beta forgets far less"
     )
@@ -243,3 +244,43 @@ class PreserveNLL(PreserveLoss):
 
     def values(self, out: TokenOutputs) -> Tensor:
         return -out.logps
+
+
+class ReplacementLoss(Loss):
+    """Base class of losses on what is said instead: the model learns another answer to each forget question."""
+
+    reads_text = ("forget",)
+    reads_alternates = True
+    replacement_weight: float = number(
+        1.0,
+        symbol="ρ",
+        search=Range(0.1, 5.0),
+        help="rho: factor on the replacement loss; larger learns the other answer faster",
+    )
+
+    def values(self, logps: Tensor, mask: Tensor) -> Tensor:
+        """Compute the loss per row, shape (batch,), from log-probabilities of the other answers, (batch, tokens)."""
+        return first_token_half(-logps, mask)
+
+
+class LearnRefusal(ReplacementLoss):
+    """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
+
+    formula = "-log p of a refusal, half on the 1st token"
+    refusal_sentence: str = setting(
+        "I'm sorry, I don't know the answer to that.",
+        help="refusal that the model learns; best one that it would give itself",
+    )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a refusal of the forget questions (--refusal-sentence)"]
+
+    def other_answers(self, rows: AnswerRows) -> Alternates:
+        return rows.alternates(refusal=self.refusal_sentence)
+
+
+class LearnAlternative(ReplacementLoss):
+    """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
+
+    formula = "-log p of the row's alternate, half on the 1st token"
+    from_column = own_alternates = True
