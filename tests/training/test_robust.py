@@ -85,7 +85,7 @@ def test_equals_plain_passes_over_a_perturbed_copy(method, how, bf16, model_fold
         length = sum(slope[name].square().sum() for name in slope).sqrt()
         moves = [RADIUS * slope.get(name, torch.zeros(())) / length for name in names]
     else:
-        drawn = (trainer.args.rows_seed, 0, *inputs["rows"].tolist())
+        drawn = (trainer.args.seed, 0, *inputs["rows"].tolist())
         moves = list(gaussian_noise([model.get_parameter(name) for name in names], deviation=0.1, seed=drawn))
     with torch.no_grad():
         for name, move in zip(names, moves, strict=True):

@@ -25,6 +25,7 @@ from tests.commands import run_here
         ({"torch_compile_backend": "cudagraphs"}, "torch_compile_backend"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor"),
         ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy"),
+        ({"data_seed": 3}, "data_seed .*follows from seed"),
         ({"average_tokens_across_devices": False}, "average_tokens_across_devices"),
         ({"load_best_model_at_end": True, "metric_for_best_model": "eval_ES_delta"}, "load_best_model_at_end"),
         ({"save_only_model": True}, "save_only_model .*save_strategy='no'"),

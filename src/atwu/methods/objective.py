@@ -139,6 +139,7 @@ def micro_batch_loss(
         preserve_term = _preserve_term(recipe.preserve_component, out, weights, counts)
         others.append(recipe.preserve_component.preserve_weight * preserve_term)
     if others:
+        # What changes of the forget gradient leave alone (`gradient_changes.py`); a replacement loss is no part of it.
         kept = sum(others[1:], start=others[0])
     if recipe.replacement_component is not None:
         learned = outs["alternate"]

@@ -226,6 +226,7 @@ def packed_attention(
         options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
+        # One line for each token of the group, padding included, as `Packing.outputs` counts them.
         outputs.append(output.flatten(0, 1).flatten(1))
     heads, size = query.shape[1], value.shape[-1]
     return _read(torch.cat(outputs), packing.outputs).view(1, -1, heads, size).to(dtype), None
@@ -259,6 +260,7 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
+    # Both under one name: transformers looks up the mask of a call by the name of its attention.
     AttentionInterface.register(PACKED, packed_attention)
     AttentionMaskInterface.register(PACKED, sdpa_mask)
 

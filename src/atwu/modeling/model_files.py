@@ -49,6 +49,7 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
 
     try:
         yield
+    # These say what is wrong themselves, and it is no file.
     except (AtwuError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:

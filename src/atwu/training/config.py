@@ -84,13 +84,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: the model would not change.")
 
     @property
-    def rows_seed(self) -> int:
-        """Seed of the row order and of random draws per row."""
-        if self.data_seed is None:
-            return int(self.seed)
-        return int(self.data_seed)
-
-    @property
     def rows_per_step(self) -> int:
         """Rows per optimizer step, over all processes."""
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
@@ -107,13 +100,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         if self.max_steps <= 0:
             return math.ceil(self.num_train_epochs)
         return math.ceil(self.max_steps * self.rows_per_step / max(self.rows_per_epoch(rows), 1))
-
-    def rows_repeated(self, rows: int) -> int:
-        """Return how many rows are repeated in an epoch so that all processes have equally many."""
-        if self.world_size == 1:
-            return 0
-        together = self.per_device_train_batch_size * self.world_size
-        return int(-self.rows_per_epoch(rows) % together)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all fields that are set, as plain JSON without secrets."""
@@ -277,6 +263,7 @@ def option_names() -> set[str]:
 _REFUSED = {
     "label_smoothing_factor": "the loss is defined by the method",
     "train_sampling_strategy": "the row order follows from seed and epoch",
+    "data_seed": "the row order follows from seed",
     **dict.fromkeys(
         ("torch_compile", "torch_compile_backend", "torch_compile_mode"),
         "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",

@@ -24,6 +24,7 @@ from atwu.training.training_rows import UnlearningRows
 
 logger = logging.getLogger(__name__)
 
+# Of single steps the estimate was at most 10 % off (benchmarks/results/request-memory.md).
 PROCESS = {"cpu": 0.6e9, "cuda": 0.5e9}
 """Base memory of Python and its libraries; on a GPU, of the driver's context."""
 BLOCKS = 0.2e9

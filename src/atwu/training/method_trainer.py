@@ -129,6 +129,7 @@ class MethodTrainer(TokenTrainer):
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
+        # Rows that only the weighting reads are not trained on.
         retain = None
         if rows.retain is not None and self.recipe.retain_component is not None:
             retain = rows.retain.rows
@@ -141,7 +142,7 @@ class MethodTrainer(TokenTrainer):
             train_dataset=PairedDataset(
                 rows.forget.rows,
                 retain,
-                args.rows_seed,
+                args.seed,
                 rows.alternates,
                 rows.forms,
                 rows.closest,
@@ -387,7 +388,7 @@ class MethodTrainer(TokenTrainer):
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:
             # Micro-batches of a step have rows of their own, so each gets other noise; a resumed run draws the same.
-            drawn = (self.args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
+            drawn = (self.args.seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
         return loss_at_perturbed_weights(

@@ -229,6 +229,7 @@ def _choose(
         if adapted:
             others = "adapters or model"
         raise ValueError(f"reference='cache' needs a plain output layer, which this model lacks; use {others}.")
+    # First the disk: for every method it took less memory and time than a second model (benchmarks/results/references-cpu.md).
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
         amount = f"{size / 2**10:.1f} KiB"

@@ -86,6 +86,7 @@ class SavingTrainer(Trainer):
         self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
         tokenizer = kwargs.get("processing_class")
+        # What is loaded by name was checked then.
         if self.loaded.source is None and tokenizer is not None:
             check_objects(self.loaded.model, tokenizer)
             warn_of_rebuilt(tokenizer)
@@ -402,6 +403,7 @@ def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
     if state.mixed_precision != "no":
         plugin.set_mixed_precision(state.mixed_precision)
     state.fsdp_plugin = plugin
+    # Every `PartialState` shares this dictionary, also those that are made later.
     state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
 

@@ -68,7 +68,7 @@ class TokenTrainer(SavingTrainer):
         self.sampler = EpochSampler(
             len(pairs),
             waiting=pairs.waiting,
-            seed=args.rows_seed,
+            seed=args.seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
             per_step=args.rows_per_step,
@@ -122,14 +122,6 @@ class TokenTrainer(SavingTrainer):
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
-        repeated = self.args.rows_repeated(self.sampler.served)
-        if repeated:
-            # accelerate repeats them silently, so that no process waits for another at the end of an epoch.
-            self.say(
-                f"warning: the last step of an epoch repeats {repeated} of its first rows, so that all processes have equally "
-                "many; choose sizes that divide the number of rows, or use --dataloader-drop-last, to match training in one "
-                "process"
-            )
         keep_freed_memory(self.args.device)
         try:
             self._prepare_run()
@@ -287,7 +279,7 @@ class FinetuneTrainer(TokenTrainer):
             model,
             args,
             # Pairs without retain rows, so that the sampler and the counting of rows are those of unlearning.
-            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.rows_seed),
+            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.seed),
             data_collator=collate_pairs,
             processing_class=processing_class,
             callbacks=callbacks,

@@ -65,7 +65,6 @@ class TrainingOptions:
     adam_epsilon: NonNegativeFloat = training_option(1e-8, "Added to the denominator of AdamW's update.")
     max_grad_norm: NonNegativeFloat = training_option(1.0, "Gradient clipping norm; 0 disables it.")
     seed: SeedInt = training_option(42, "Seed of all random draws.")
-    data_seed: SeedInt | None = training_option(None, "Seed of the row order. Default: the seed.")
     max_length: Annotated[int, ("least", 8)] = training_option(
         512, "Maximum row length in tokens; longer answers are truncated with a warning."
     )

@@ -167,6 +167,7 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
     """
+    # Below it gets another output folder, and perhaps auxiliary models; the one that was given stays as it is.
     config = copy.copy(config)
     if config.process_index != 0:
         say = silent

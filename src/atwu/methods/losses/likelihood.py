@@ -92,6 +92,7 @@ class _Mixture(ForgetLoss):
     lowers the model's likeliest tokens (BS-T) or its own sampled answers (BS-S) too.
     """
 
+    # No code of the authors could be read; this and `belief_tokens` are of an implementation on open-unlearning.
     belief_weight: float = number(
         0.5,
         symbol="λ",

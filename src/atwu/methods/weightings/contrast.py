@@ -158,6 +158,8 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
         text = row.answer[unit.start : unit.end]
         name_or_value = unit.rare and (text[0].isupper() or any(char.isdecimal() for char in text))
         suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
+        # Evidence alone finds less than the rule: AUROC 88 against 99 on known facts (benchmarks/results/fact-tokens.md). So it
+        # decides among what the rule suggests, and adds only what has much of it.
         needed = CARRIES_ALONE * largest
         if suggested:
             needed = min(CARRIES * largest, CARRIES_SURELY)
