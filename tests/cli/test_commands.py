@@ -43,7 +43,7 @@ def unlearned(atwu, target) -> Path:
     printed = atwu(
         *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
         *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
-        *("--optim", "sgd", "--adam-beta1=0.8", "--training-args", '{"optim_args": "momentum=0.5"}'),
+        *("--optim", "sgd", "--training-args", '{"optim_args": "momentum=0.5", "adam_beta1": 0.8}'),
     )
     assert "--system 'You keep bees.' --output eval.json" in printed
     assert "unlearned model in" in printed

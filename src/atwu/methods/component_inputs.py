@@ -255,6 +255,7 @@ def shares(weights: Tensor, mask: Tensor) -> Tensor:
         weights: token weights >= 0, shape (batch, tokens).
         mask: True on counted tokens, same shape; n per row.
     """
+    # A row whose weights are all 0 has shares of 0, instead of 0 / 0.
     counted = weights * mask
     return counted * mask.sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1e-8)
 

@@ -129,6 +129,7 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
             of_output = [by_weight.get(name, by_weight.get(f"{name}.weight", [])) for name in matrices]
             trained = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
         else:
+            # Stacked experts have `down_proj` and `down_proj_bias`, a layer `down_proj.weight`.
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
             trained = [
                 parameter

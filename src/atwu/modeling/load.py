@@ -66,6 +66,7 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         )
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
+    # A finished folder of this package has a manifest, and is used only as it was written.
     check_as_written(Path(os.path.expanduser(name)))
     # First: the folder of an adapter has no config.json of its own.
     if is_adapter(name):
@@ -421,6 +422,7 @@ def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
         compute = torch.bfloat16
     else:
         compute = torch.float16
+    # bitsandbytes quantizes a weight when it reaches the device.
     settings = quantization_config(quantize, compute)
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
 

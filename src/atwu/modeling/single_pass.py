@@ -94,6 +94,7 @@ def run_pass(
         inputs["position_ids"] = arranged.position_ids
     if arranged.attention_mask is not None:
         inputs["attention_mask"] = arranged.attention_mask
+    # FlashAttention needs nothing further: it tells rows apart by their position ids.
     elif attention_of(inner) == PACKED:
         inputs["attention_mask"] = no_mask(arranged.input_ids.device)
         inputs["packing"] = Packing.of(arranged.rows, arranged.new, arranged.input_ids.device)
@@ -201,6 +202,7 @@ def _with_logits(
     outputs = model(**inputs)
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     logits, dtype = widen(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
+    # A model that returns no hidden states has none that a scorer could read.
     hidden = logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     states = getattr(outputs, "hidden_states", None)
     if states:

@@ -147,6 +147,7 @@ class FinetuneConfig(TokenTrainingConfig):
         super().__init__(output_dir=output_dir, **options)
 
 
+# A dataclass of its own: the `__init__` that it generates has no place for the options of components.
 @dataclass(kw_only=True)
 class _UnlearnFields(UnlearnOptions, TokenTrainingConfig):  # type: ignore[misc]
     pass
@@ -175,6 +176,7 @@ class UnlearnConfig(_UnlearnFields):
     ) -> None:
         options["output_dir"] = output_dir
         by_name: Mapping[str, Any] = _json_object("component_options", component_options) or {}
+        # Here, since a plugin may have added a component; with a hint at the name that was meant.
         known = option_names()
         fields = {field.name for field in dataclasses.fields(_UnlearnFields) if field.init}
         for name in {*options, *by_name} - known:

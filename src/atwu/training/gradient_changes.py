@@ -156,6 +156,7 @@ def collapse_components(gradient: Tensor, *, components: int) -> Tensor:
 def _leading(matrix: Tensor, components: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the leading left singular vectors, values and right singular vectors of a matrix, or of each of a batch."""
     sampled = components + OVERSAMPLED
+    # The randomized decomposition would compute as much as the exact one.
     if sampled >= min(matrix.shape[-2:]):
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
         right = right.mT

@@ -255,6 +255,7 @@ class MethodTrainer(TokenTrainer):
     def _train(self, *args: Any, **kwargs: Any) -> Any:
         self._cleaned = False
         result = super()._train(*args, **kwargs)
+        # The controller of a request has done it, with as much strength as its checks allow.
         if self.cleaning is not None and not self._cleaned:
             self.clean_change(self.cleaning)
         return result

@@ -253,6 +253,7 @@ def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapp
     item = next(start.model.parameters()).element_size()
     total = 0
     for name, what in wanted.items():
+        # Log-probabilities are float32, states have the dtype of the model.
         per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
         total += per_token * sum(counted_tokens(row) for row in sets[name])
     return total

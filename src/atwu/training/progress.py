@@ -86,6 +86,7 @@ class JsonLog(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
+            # A resumed run repeats the steps after its checkpoint, so that what was logged of them goes.
             self.path.write_text(log_text(state), encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
@@ -133,6 +134,7 @@ class Interrupted(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.held is not None:
+            # A signal may reach one process only, and all must stop after the same step.
             came = torch.tensor(float(self.held.number is not None), device=args.device)
             if self._sum(came) > 0:
                 self._ending = control.should_save = True

@@ -314,6 +314,7 @@ _NAMED = 3
 def row_keys(row: Example) -> tuple[str, ...]:
     """Return question and answer of a row without case and punctuation."""
     asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
+    # Marked, so that a question is not taken for an answer of the same words.
     if asked:
         return (f"q {asked}", f"a {said}")
     return (f"a {said}",)

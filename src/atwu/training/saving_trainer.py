@@ -84,7 +84,10 @@ class SavingTrainer(Trainer):
         self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, *, say: Say = logged, **kwargs: Any
     ) -> None:
         self.say = say
-        self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
+        if isinstance(model, LoadedModel):
+            self.loaded = model
+        else:
+            self.loaded = load_as_is(model, args)
         tokenizer = kwargs.get("processing_class")
         # What is loaded by name was checked then.
         if self.loaded.source is None and tokenizer is not None:
@@ -200,7 +203,9 @@ class SavingTrainer(Trainer):
         elif self.sharded:
             model = load_model(str(folder))
         plain_modes(*folder.glob("*.safetensors"))
-        record = self._record(self.args.as_plain() if settings is None else settings, model_fingerprint(model))
+        if settings is None:
+            settings = self.args.as_plain()
+        record = self._record(settings, model_fingerprint(model))
         write_text(folder / LOG_NAME, log_text(self.state))
         write_text(folder / "README.md", model_card(record))
         write_json(folder / RECORD_NAME, record)
@@ -328,7 +333,9 @@ class SavingTrainer(Trainer):
 
         The Trainer matches names literally, and silently keeps the original weights where a file names them otherwise.
         """
-        target: Any = self.model if model is None else model
+        target: Any = model
+        if model is None:
+            target = self.model
         if self.sharded or adapters_of(target) is not None or names_as_stored(target, resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:

@@ -185,6 +185,7 @@ class ScorerAlternation:
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])
         lengths = lengths[lengths > 0]  # a row without counted tokens has no share above 1/2
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
+        # Of all processes together, since the penalties are of means over the whole optimizer step.
         totals = self._reduce(
             torch.stack(
                 [

@@ -191,6 +191,7 @@ class NoviceTeacher(WeightedDistance):
         return {"expert": self.expert_prompt, "novice": self.novice_prompt}
 
     def sampled_readings(self) -> dict[str, float]:
+        # As in the target: log p0 + eta (log p_novice - log p_expert).
         return dict(zip(READINGS, (1.0, -self.sample_eta, self.sample_eta), strict=True))
 
     def other_answers(self, rows: AnswerRows) -> None:
