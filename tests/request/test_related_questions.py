@@ -412,3 +412,28 @@ def test_directions_have_length_one() -> None:
     states = unit_length(name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"]))
     assert states.shape[0] == 3
     torch.testing.assert_close(states.norm(dim=1), torch.ones(3))
+
+
+def test_given_retain_rows_like_the_forget_rows_are_measured_if_the_model_knows_them(
+    answering: Callable[[Answers], None],
+) -> None:
+    answering(numbered)
+    forget = [
+        Example.from_qa("What illness does Orla Venn have?", "Orla Venn has gout."),
+        Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Cork."),
+    ]
+    retain = [
+        Example((), "A text without a question."),
+        *(Example.from_qa(f"Which colour has thing {number}?", f"It is Kelbury {number}.") for number in range(30)),
+        *(Example.from_qa(f"What illness does Person {name} have?", f"It is Morb{name}.") for name in "ABCDEFGHIJ"),
+        *(Example.from_qa(f"Where was Person {name} born?", f"In Vill{name}.") for name in "ABCDEFGHIJ"),
+    ]
+    known = related.known_retain_rows(UNUSED, retain, forget)
+    assert len(known) == related.MEASURED_RETAIN_ROWS
+    assert all(retain[place] == row for place, row in known.items())
+    illnesses = [row for row in known.values() if "illness" in row.question]
+    assert len(illnesses) == related.MEASURED_RETAIN_ROWS // 2
+    first, second = [*known.values()][:2]
+    assert first.question.split("Person ")[1][0] != second.question.split("Person ")[1][0]
+    assert related.known_retain_rows(UNUSED, retain[:1], forget) == {}
+    assert related.known_retain_rows(UNUSED, retain, [retain[0]]) == {}

@@ -23,7 +23,6 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import GENERAL
 from atwu.evaluation.metrics.key_tokens import known_probabilities
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
 from atwu.modeling.layers import bfloat16_weights
 from atwu.modeling.load import model_fingerprint
@@ -51,9 +50,9 @@ from atwu.request.measurement import (
     measured_sets,
     states_own_question,
 )
-from atwu.request.related_questions import related_rows
-from atwu.request.related_texts import related_texts
-from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
+from atwu.request.related_questions import MEASURED_RETAIN_ROWS, MEASURED_ROWS, known_retain_rows, related_rows
+from atwu.request.related_texts import recited_retain_texts, related_texts
+from atwu.request.request_folder import MeasuredRetainRow, RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
@@ -119,6 +118,8 @@ class _WrittenRows:
     """General questions with the model's answers, which are only measured."""
     neighbours: tuple[Example, ...]
     """Rows about related subjects that are only measured."""
+    measured_retain: Mapping[int, Example]
+    """Given retain rows that are neighbours, too, by their place."""
 
 
 def prepare(
@@ -154,8 +155,9 @@ def prepare(
     training = UnlearnConfig(**chosen_options(request, choices))
     check_run(request.source, training, folder, tokenizer=original.tokenizer)
     written = _write_rows(request, training, original, say)
+    neighbours = (*written.neighbours, *written.measured_retain.values())
     sets = measured_sets(
-        written.forget, written.retain, request.holdout_rows, written.general, written.neighbours, request.chained
+        written.forget, written.retain, request.holdout_rows, written.general, neighbours, request.chained
     )
     if not _asks_for_training(request):
         nothing = _nothing_to_forget(request, original, sets, RowEncoding(config.system, config.max_length), say)
@@ -174,6 +176,9 @@ def prepare(
         forget=RowsUsed.of(request.forget, request.rows, with_ids=True),
         retain=RowsUsed.of(request.retain, tuple(written.retain)) if written.retain else None,
         holdout=RowsUsed.of(request.holdout, request.holdout_rows),
+        measured_retain=tuple(
+            MeasuredRetainRow(place, RowFact.of(row)) for place, row in written.measured_retain.items()
+        ),
         max_retain_increase=request.max_retain_increase,
         system=config.system,
         max_length=config.max_length,
@@ -188,7 +193,7 @@ def prepare(
     model = _model_to_train(original.network, config, training)
     del original
     gc.collect()
-    files.begin(record, sets[GENERAL], written.generated, sets[NEIGHBOURS])
+    files.begin(record, sets[GENERAL], written.generated, written.neighbours)
     return PreparedRequest(sets, written.generated, record, _marked(request, written.forget), model)
 
 
@@ -278,7 +283,15 @@ def _write_rows(
         for line in facts_shown(forget):
             say(line)
         among = () if request.asked is None else request.asked.like
-        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, system=system)
+        measured_retain: Mapping[int, Example] = {}
+        if request.retain_rows is not None:
+            measured_retain = {
+                **known_retain_rows(read, request.retain_rows, forget, system=system),
+                **recited_retain_texts(read, request.retain_rows, forget),
+            }
+            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, beside related ones")
+        most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
+        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
         forget = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or alternatives)
@@ -301,7 +314,7 @@ def _write_rows(
         if request.retain_rows is None:
             generated = own_answers
     neighbours = (*about.neighbours, *texts.neighbours)
-    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours)
+    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours, measured_retain)
 
 
 def _describe_retain(request: UnlearningRequest, general: int, texts: int, related: int) -> str:
@@ -411,7 +424,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
+    general, neighbours = files.rows("general") or (), files.neighbours(request.retain_rows or ())
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
     return PreparedRequest(sets, generated, record, _marked(request, rows))

@@ -294,7 +294,7 @@ def _measure_and_decide(
         earlier=checks,
         max_retain_increase=request.max_retain_increase,
         retain_loss_increase=increase,
-        not_tested=(*not_asked(request.earlier), *untested(request.rows)),
+        not_tested=(*not_asked(request.earlier), *untested(request.rows, retain_given=request.retain != AUTO)),
         notes=(*known_notes(prepared.record.known, known), *total_cost(request.earlier, increase)),
         next_commands=_next_commands(folder.path, request, None if kept is None else kept.source, config.system),
     )
