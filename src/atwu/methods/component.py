@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from atwu._names import lookup
 from atwu._options import Option, options_of
@@ -408,23 +408,12 @@ class PreserveLoss(Loss):
         raise NotImplementedError
 
 
-class WeightUpdates(Protocol):
-    """The weight of a retain loss that changes during a run; part of checkpoints."""
-
-    multiplier: float
-
-    def update(self, retain: float, epoch: float) -> None:
-        """Change the weight after an optimizer step with this retain loss."""
-
-    def save(self, folder: str) -> None: ...
-
-    def load(self, folder: str) -> None: ...
-
-
 class RetainLoss(Loss):
     """Base class of retain losses."""
 
     reads_retain = True
+    changes_weight: ClassVar[bool] = False
+    """Whether its weight changes during a run."""
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
@@ -434,6 +423,6 @@ class RetainLoss(Loss):
         """Compute the same from answers and alternate answers, for a loss that `reads_alternates`."""
         raise NotImplementedError
 
-    def weight_updates(self, start: float) -> WeightUpdates | None:
-        """Return what changes the weight of this loss during a run, from its first value on; None if it is constant."""
-        return None
+    def next_weight(self, weight: float, *, retain: float, epoch: float) -> float:
+        """Return the weight after an optimizer step with this retain loss, for one that `changes_weight`."""
+        raise NotImplementedError

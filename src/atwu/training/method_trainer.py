@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,6 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder
 from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset, collate_pairs
-from atwu.methods.component import WeightUpdates
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
@@ -53,6 +53,21 @@ from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_abo
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
+
+
+class RetainWeight:
+    """The retain weight of a run in which it changes; part of checkpoints."""
+
+    _NAME = "retain_multiplier.json"
+
+    def __init__(self, start: float) -> None:
+        self.value = start
+
+    def save(self, folder: str) -> None:
+        Path(folder, self._NAME).write_text(json.dumps(self.value) + "\n", encoding="utf-8")
+
+    def load(self, folder: str) -> None:
+        self.value = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))
 
 
 class MethodTrainer(TokenTrainer):
@@ -183,10 +198,10 @@ class MethodTrainer(TokenTrainer):
             if scores.scorer_pretrain:
                 # Not here: a run that continues from a checkpoint has a scorer already.
                 self.add_callback(AtStart(self.pretrain_scorer))
-        self.weight_updates: WeightUpdates | None = None
-        """Updates of the retain weight, if it is not constant."""
-        if self.recipe.retain_component is not None:
-            self.weight_updates = self.recipe.retain_component.weight_updates(self.recipe.factors.retain_weight)
+        self.retain_weight: RetainWeight | None = None
+        """The retain weight, if it is not constant."""
+        if self.recipe.retain_component is not None and self.recipe.retain_component.changes_weight:
+            self.retain_weight = RetainWeight(self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
@@ -196,7 +211,7 @@ class MethodTrainer(TokenTrainer):
             answers = OwnSamples(self, processing_class)
             self.stateful.append(answers)
             self.add_callback(answers)
-        self.stateful += filter(None, (self.alternation, self.weight_updates))
+        self.stateful += filter(None, (self.alternation, self.retain_weight))
         self.gradient_change: GradientChange | None = None
         """Change of the forget gradient; the configuration refuses two."""
         if args.rectify_gradient:
@@ -337,8 +352,8 @@ class MethodTrainer(TokenTrainer):
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         recipe = self.recipe
-        if self.weight_updates is not None:  # the weight of this step, not that which the run began with
-            factors = dataclasses.replace(recipe.factors, retain_weight=self.weight_updates.multiplier)
+        if self.retain_weight is not None:  # the weight of this step, not that which the run began with
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.retain_weight.value)
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
         # An evaluation is no optimizer step and has no counts of one.
@@ -407,9 +422,11 @@ class MethodTrainer(TokenTrainer):
         if self.gradient_change is not None:
             self.add_logged(self.gradient_change.logged, torch.tensor(self.gradient_change.change()))
         # Logged terms are summed over processes; these are the same in all of them.
-        if self.weight_updates is not None:
-            self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))
-            self.weight_updates.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
+        retain_loss = self.recipe.retain_component
+        if self.retain_weight is not None and retain_loss is not None:
+            weight, retain = self.retain_weight.value, float(self.sum_over_processes(self._retain_loss))
+            self.add_logged("retain_weight", torch.tensor(weight / self.args.world_size))
+            self.retain_weight.value = retain_loss.next_weight(weight, retain=retain, epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
         if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()

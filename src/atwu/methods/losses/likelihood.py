@@ -6,8 +6,6 @@ model. All tensors have the same shape (batch, tokens); a loss has one value per
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Loss, PreserveLoss, Range, RetainLoss, number, setting
@@ -194,11 +192,12 @@ class NLL(RetainLoss):
 class LimitedNLL(NLL):
     """NLL with a limit (PDU, Entesari et al. 2025, arXiv 2506.05314): its weight is the multiplier of that constraint.
 
-    The multiplier starts as `retain_weight` and follows the loss of each optimizer step (`DualAscent`); published code updates
+    The multiplier starts as `retain_weight` and follows the loss of each optimizer step; published code updates
     it in every micro-batch.
     """
 
     formula = "-log p of retain answers, at most ε"
+    changes_weight = True
     retain_bound: float = number(
         0.3,
         symbol="ε",
@@ -213,29 +212,11 @@ class LimitedNLL(NLL):
     )
     dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")
 
-    def weight_updates(self, start: float) -> DualAscent:
-        return DualAscent(self, start)
-
-
-class DualAscent:
-    """The retain weight of a run with a `LimitedNLL`; in checkpoints as `retain_multiplier.json`."""
-
-    _NAME = "retain_multiplier.json"
-
-    def __init__(self, limited: LimitedNLL, start: float) -> None:
-        self._limited, self.multiplier = limited, start
-
-    def update(self, retain: float, epoch: float) -> None:
-        """`max(0, lambda + eta (L_r - epsilon))` after an optimizer step: rises while the retain loss is above its limit."""
-        limited = self._limited
-        if epoch >= limited.dual_warmup:
-            self.multiplier = max(0.0, self.multiplier + limited.dual_step * (retain - limited.retain_bound))
-
-    def save(self, folder: str) -> None:
-        Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
-
-    def load(self, folder: str) -> None:
-        self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))
+    def next_weight(self, weight: float, *, retain: float, epoch: float) -> float:
+        """`max(0, lambda + eta (L_r - epsilon))`: rises while the retain loss is above its limit."""
+        if epoch < self.dual_warmup:
+            return weight
+        return max(0.0, weight + self.dual_step * (retain - self.retain_bound))
 
 
 class PreserveNLL(PreserveLoss):
