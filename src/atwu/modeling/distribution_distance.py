@@ -201,6 +201,7 @@ class _Compare(torch.autograd.Function):
         block: int,
         product_tokens: int,
     ) -> Tensor:
+        # Converted once: every product of a block reads the whole layer.
         head, ready = OutputHead(weight.to(dtype), bias, scale, softcap), comparisons.ready(dtype)
         values = []
         for tokens in blocks(hidden.shape[0], product_tokens):

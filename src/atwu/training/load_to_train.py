@@ -186,6 +186,7 @@ def load_to_train(
     """
     check_adapter_options(config)
     model = load_source(source, config, say, model=model)
+    # Before adapters are added: a run is identified by its original model.
     fingerprint, lora = model_fingerprint(model), lora_of(config, model)
     if lora is not None:
         model = attach(model, lora, seed=config.seed, revision=source.revision)
