@@ -72,6 +72,7 @@ ELSEWHERE = {
     r"python examples/an?_(metric|attack)_of_your_own\.py": "tests/evaluation/test_register.py",
     r"python examples/a_benchmark_of_your_own\.py": "tests/benchmarks/test_benchmarks.py",
     r"python examples/a_method_of_your_own\.py": "tests/methods/test_own_method.py",
+    r"python examples/a_weighting_with_a_table\.py": "tests/methods/test_weighting_with_a_table.py",
     r"atwu (evaluate|judge|study run) .*--judge openai": "tests/cli/test_judge_command.py",
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
     r"atwu unlearn .*(--about|questions\.txt)": "tests/request/test_asked_requests.py",

@@ -98,6 +98,8 @@ class PrecomputeContext:
     """Returns the same for the model in the given folder."""
     evidence: Callable[[], list[FloatArray]] | None = None
     """Returns the evidence of the units of each forget answer (`weightings.contrast`); None where no model is at hand."""
+    ref_logps_asked: Callable[[Callable[[str], str]], list[FloatArray]] | None = None
+    """Returns `ref_logps` with another question in each row, which the function makes from the row's own; None likewise."""
 
     @property
     def answers(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ from atwu._files import file_digest
 from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.pairing import PairedDataset, collate_rows
-from atwu.data.schema import Example
+from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.methods.component import FixedWeighting
 from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
@@ -54,6 +54,7 @@ from atwu.modeling.reference import (
 from atwu.modeling.single_pass import can_stop_at, fast_path_support
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
+from atwu.training.row_sets import RowSet
 from atwu.training.training_rows import UnlearningRows
 
 Mode = Literal["cache", "model", "adapters"]
@@ -397,6 +398,7 @@ def fixed_tables(
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
         evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
+        ref_logps_asked=lambda ask: _logps_asked(rows.forget, start, encoder(), ask),
     )
     weights_by_name = {
         name: weighting.precompute(context)
@@ -432,6 +434,26 @@ def _evidence(examples: Sequence[Example], start: OriginalModel, encoder: Encode
         return [TokenLogps(values, row.counted(row.answer_offsets)) for values, row in zip(logps, encoded, strict=True)]
 
     return evidence_of(examples, read, NameNeighbours(start.model, encoder.tokenizer))
+
+
+def _logps_asked(forget: RowSet, start: OriginalModel, encoder: Encoder, ask: Callable[[str], str]) -> list[FloatArray]:
+    """Compute log-probabilities of the same answer tokens under the original model, behind other questions."""
+    asked = []
+    for number, (row, example) in enumerate(zip(forget.rows, forget.examples or (), strict=True), start=1):
+        first, where = row.answer_start, f"forget set, row {number}"
+        if row.answer_offsets[first] is None:
+            raise ValueError(f"{where}: this forget loss counts the tokens of the question, which cannot be replaced.")
+        if not example.messages:  # a text, of which there is no other reading
+            asked.append(row)
+            continue
+        last = dataclasses.replace(example.messages[-1], content=ask(example.question))
+        changed = dataclasses.replace(example, messages=(*example.messages[:-1], last), forget_spans=None)
+        # The answer keeps its tokens, so that the values stand beside those of `ref_logps`.
+        before = encoder.encode(changed, where=where).prompt_ids
+        ids, labels = (*before, *row.input_ids[first:]), (*[IGNORE_INDEX] * len(before), *row.labels[first:])
+        offsets = (*[None] * len(before), *row.answer_offsets[first:])
+        asked.append(dataclasses.replace(row, input_ids=ids, labels=labels, token_labels=None, answer_offsets=offsets))
+    return _per_row(start.read(asked, ReferenceSpec(logps=True), what="forget")["logps"])
 
 
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
