@@ -81,25 +81,17 @@ class Tables:
             self._read[name] = records
         return self._read[name]
 
-    def counted(self) -> tuple[str, ...]:
-        """Compare the tables read so far with those published, one sentence per table."""
-        return tuple(map(self._counted, self._read))
-
     def incomplete(self) -> tuple[str, ...]:
         """Describe the tables read so far that differ in size from those published."""
-        tables = self.published.tables
-        # The published number is not known of every table.
-        return tuple(
-            self._counted(name) for name, records in self._read.items() if tables[name].rows not in (None, len(records))
-        )
-
-    def _counted(self, name: str) -> str:
-        rows, expected = len(self._read[name]), self.published.tables[name].rows
-        if expected is None:
-            return f"{name}: {rows} rows"
-        if rows == expected:
-            return f"{name}: {rows} rows, as published"
-        return f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
+        sentences = []
+        for name, records in self._read.items():
+            rows, expected = len(records), self.published.tables[name].rows
+            # The published number is not known of every table.
+            if expected not in (None, rows):
+                sentences.append(
+                    f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
+                )
+        return tuple(sentences)
 
     def ignored(self) -> tuple[str, ...]:
         """Describe unknown columns of the tables read so far, one sentence per table."""

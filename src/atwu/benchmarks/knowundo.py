@@ -58,7 +58,7 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
         for where, columns in tables.table(table)
     )
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete())
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
@@ -77,5 +77,5 @@ def knowundo_benchmark(name: str) -> Benchmark:
         forget=rows_to_measure(loaded["unlearn_val"].rows),
         retain=rows_to_measure(loaded["retention_val"].rows),
         pool=loaded["retention_train"].rows,
-        checked=tables.counted(),
+        warnings=tables.incomplete(),
     )

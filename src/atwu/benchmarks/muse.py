@@ -61,7 +61,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = tables or open_tables(MUSE_DATA[corpus])
     rows = tuple(_rows(split, tables))
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete())
 
 
 def muse_benchmark(name: str) -> Benchmark:
@@ -94,7 +94,7 @@ def muse_benchmark(name: str) -> Benchmark:
         pool=loaded["retain1"].rows,
         holdout=loaded["privleak_holdout"].rows,
         probes=Probes("muse", tuple(_probes(tables))),
-        checked=tables.counted(),
+        warnings=tables.incomplete(),
     )
 
 

@@ -102,11 +102,6 @@ def people_benchmark(name: str) -> Benchmark:
     retain = rows_to_measure(data.retain)
     if size in RETAIN_STEPS:
         retain = data.retain[:: RETAIN_STEPS[size]]
-    sets = {"forget": data.forget, "retain": data.retain, "holdout": data.holdout}
-    checked = tuple(
-        f"{name}: {len(rows)} {split} rows about {len({row.subject for row in rows})} people"
-        for split, rows in sets.items()
-    )
     return Benchmark(
         name=name,
         forget_source=f"{name}:forget",
@@ -117,7 +112,6 @@ def people_benchmark(name: str) -> Benchmark:
         retain=retain,
         pool=data.retain,
         holdout=data.holdout,
-        checked=(*checked, f"{name}: {len(retain)} of {len(data.retain)} retain rows are evaluated"),
     )
 
 

@@ -274,7 +274,6 @@ def _own_benchmark(rows: OwnRows) -> Benchmark:
     holdout: Sequence[Example] = ()
     if rows.holdout is not None:
         holdout = load_rows(rows.holdout).rows
-    counts = f"{len(forget.rows)} forget rows from {rows.forget}, {len(retain.rows)} retain rows from {rows.retain}"
     warnings = (f"{loaded.source}: {warning}" for loaded in (forget, retain) for warning in loaded.warnings)
     return Benchmark(
         name=rows.forget,
@@ -286,5 +285,5 @@ def _own_benchmark(rows: OwnRows) -> Benchmark:
         retain=rows_to_measure(retain.rows),
         pool=retain.rows,
         holdout=rows_to_measure(holdout),
-        checked=(counts, *warnings),
+        warnings=tuple(warnings),
     )

@@ -191,12 +191,7 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = tables or suite_tables(topic)
     rows = tuple(row.example() for row in _SPLITS[split](tables))
-    subjects = len({row.subject for row in rows})
-    about = "facts"
-    if split.startswith("retain"):
-        about = "tiers"
-    checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
-    return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
+    return LoadedRows(first_rows(name, rows, count), name)
 
 
 def suite_benchmark(name: str) -> Benchmark:
@@ -230,10 +225,6 @@ def suite_benchmark(name: str) -> Benchmark:
         retain=rows_to_measure(loaded["retain_eval"].rows),
         pool=loaded["retain_train"].rows,
         extra_retain=tiers,
-        checked=(
-            *(sentence for split_rows in loaded.values() for sentence in split_rows.checked),
-            "row i of forget_train belongs to row i of retain_train",
-        ),
     )
 
 

@@ -41,8 +41,7 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         for number, text in enumerate(documents, start=1)
         for chunk in text_chunks(text)
     )
-    checked = f"{table}: the first {len(documents)} documents in {len(rows)} chunks"
-    return LoadedRows(rows, name, checked=(checked,))
+    return LoadedRows(rows, name)
 
 
 def wmdp_benchmark(name: str) -> Benchmark:
@@ -62,5 +61,4 @@ def wmdp_benchmark(name: str) -> Benchmark:
         forget=rows_to_measure(removed.rows),
         retain=rows_to_measure(kept.rows),
         pool=kept.rows,
-        checked=(*removed.checked, *kept.checked),
     )

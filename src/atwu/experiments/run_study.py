@@ -217,7 +217,6 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
     """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
-    checked: tuple[str, ...] = ()
     try:
         rows = setting_rows(planned.setting)
     except OSError as error:  # no such file, or no network
@@ -225,9 +224,9 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
             raise
         say(f"the rows are not available, so variants that they do not support are still counted: {error}")
     else:
-        planned, checked = planned.possible_with(rows), rows.checked
-    for line in checked:
-        say(line)
+        planned = planned.possible_with(rows)
+        for warning in rows.warnings:
+            say(f"{rows.name}: {warning}")
     for name, reason in planned.left_out.items():
         say(f"{name} is left out: {reason}")
     return planned
