@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,8 +99,8 @@ class StudyRunCommand:
     judging: JudgeOptions
 
     def run(self) -> None:
-        from atwu.experiments.cluster import open_executor
-        from atwu.experiments.run_study import finished_with, run_study, shared_judge, supported_plan
+        from atwu.experiments.executors import open_executor
+        from atwu.experiments.run_study import run_study, shared_judge, supported_plan
         from atwu.experiments.study_plan import plan_study
         from atwu.report.table_writers import headline_table
         from atwu.training.model_card import public_command
@@ -124,8 +123,7 @@ class StudyRunCommand:
         )
         judging = shared_judge(self.judging, executor.slots)
         console = terminal()
-        finished = finished_with(planned, judging, executor.device, say=say)
-        print_plan(console, planned.now, executor.slots, finished)
+        print_plan(console, planned.now, executor.slots)
         if self.plan:
             return
         with executor:
@@ -134,7 +132,7 @@ class StudyRunCommand:
                 executor,
                 judging=judging,
                 **values_of(self, "keep_models", "overwrite"),
-                command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
+                command=public_command(command_line([*program(), *sys.argv[1:]])),
                 say=say,
             )
         for name, error in result.failed.items():
@@ -187,12 +185,8 @@ class StudyCompareCommand:
             say(f"not compared: {missing}")
 
 
-def print_plan(console: Console, planned: StudyPlan, processes: int, finished: Mapping[str, Sequence[str]]) -> None:
-    """Print the variants of a study, their tuning budget, and the estimated duration.
-
-    Args:
-        finished: finished runs, by name, with what keeps them from being reused.
-    """
+def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
+    """Print the variants of a study, their tuning budget, and the estimated duration."""
     from rich.text import Text
 
     from atwu.experiments.benchmark_settings import FinetunedTarget
@@ -202,30 +196,23 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
-        reasons = [finished[run.name] for run in runs if run.name in finished]
-        reusable = f"{reasons.count([])} of {len(runs)}"
-        others = ", ".join(dict.fromkeys(reason for of_run in reasons for reason in of_run))
-        if others:
-            reusable += f" (more not reusable: {others})"
         shared = planned.setting.training
         settings = format_options({name: value for name, value in runs[0].options.items() if shared.get(name) != value})
         seeds = ", ".join(str(run.seed) for run in runs)
-        table.add_row(label, runs[0].method, settings or "published", seeds, reusable)
+        finished = sum(run.finished for run in runs)
+        table.add_row(label, runs[0].method, settings or "published", seeds, f"{finished} of {len(runs)}")
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
     console.print(f"tuning budget: {planned.budget}")
     seconds, source = planned.seconds_per_run()
-    remaining = sum(finished.get(run.name) != [] for run in planned.runs)
+    remaining = sum(not run.finished for run in planned.runs)
+    # Rounded up: the last round takes as long with one run as with all slots.
     whole = -(-remaining // max(1, processes)) * seconds
     console.print(
         f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
         f"about {format_duration(whole)}"
     )
-    if any(finished.get(run.name) for run in planned.runs):
-        console.print(
-            "Runs that cannot be reused stop the study: choose another --output, or repeat them with --overwrite."
-        )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
         console.print(f"plus the models of {setting.name}, if not cached: {format_duration(setting.target_seconds)}")
@@ -279,9 +266,10 @@ class TuneCommand:
 
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))  # a typing error is answered before imports that take seconds
-        from atwu.experiments.cluster import open_executor
+        from atwu.experiments.executors import open_executor
         from atwu.experiments.run_search import masked
         from atwu.experiments.tune_methods import plan_tuning, tune_methods
+        from atwu.training.model_card import public_command
 
         tuning = plan_tuning(
             self.method,
@@ -296,7 +284,9 @@ class TuneCommand:
             kind += "s"
         say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
-            tuned = tune_methods(tuning, executor, fixed=self.fixed, say=say)
+            tuned = tune_methods(
+                tuning, executor, command=public_command(command_line([*program(), *sys.argv[1:]])), say=say
+            )
         searches = tuned.searches
         console = terminal()
         if len(searches) == 1:
@@ -422,6 +412,7 @@ class DemoCommand:
         page = self.output / "tokens.html"
         write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
         console.print()
+        # All results are of the same rows.
         counts = next(iter(demo.results.values())).rows
         sizes = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {sizes}, seed {self.seed}", highlight=False)

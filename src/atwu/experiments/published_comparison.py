@@ -210,6 +210,7 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
     outcome = "reversed"
     if (value > 0) == (direction == "up"):
         outcome = "holds"
+    # The interval excludes 0: our order is no chance of the rows.
     if low > 0 or high < 0:
         return outcome
     return f"{outcome}, within noise"  # also without an interval, whose ends are then NaN

@@ -15,6 +15,7 @@ import re
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ def run_search(
     *,
     folder: Path,
     what: Mapping[str, Any],
-    needs: tuple[Path, ...] = (),
     say: Say = logger.info,
 ) -> SearchResult:
     """Run a new or continued search until `search.trials` trials are finished, pruned ones included.
@@ -52,7 +52,6 @@ def run_search(
     Args:
         trial_function: runs one trial; picklable, unless trials run in this process.
         what: definition, which must match that of a search with the same name in the storage.
-        needs: local models and files of rows that trials read.
     """
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
@@ -85,7 +84,7 @@ def run_search(
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
-            return f"{search.label}, trial {number}", Task(trial_function, (number, point), place, needs=needs)
+            return f"{search.label}, trial {number}", partial(trial_function, number, point, folder=place)
 
         shown = done < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=done) as bar:
@@ -127,6 +126,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
             f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
+    # Also trials of a command that was killed: their points are taken, and not queued again.
     begun = len(study.get_trials(deepcopy=False))
     for point in startup_points(search.space, seed=search.seed, first=search.first)[begun:]:
         study.enqueue_trial(point)
@@ -195,6 +195,7 @@ def storage_place(storage: str | None, folder: Path) -> str:
 
 def masked(place: str) -> str:
     """Remove passwords from the URL of a storage, for messages and files."""
+    # Up to the last @, since a password may hold one.
     place = re.sub(r"(://[^/:@]*:).*(?=@)", r"\1***", place)
     return re.sub(r"(password=)[^&]*", r"\1***", place)
 

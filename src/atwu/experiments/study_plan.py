@@ -17,7 +17,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study_file import Study, Variant, read_study
+from atwu.experiments.study_file import Study, Variant, parse_seeds, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
@@ -50,6 +50,7 @@ class StudyPlan:
             return self
         wanted = [run for run in self.runs if run.label in self.asked]
         sources = [run.scorer_from for run in wanted]
+        # A run that starts from the scorer of another one cannot be done without it.
         kept = [run for run in self.runs if run in wanted or run.folder in sources]
         return replace(self, runs=tuple(kept))
 
@@ -65,6 +66,7 @@ class StudyPlan:
             budgets.setdefault(run.budget, {})[run.label] = None
         if len(budgets) < 2:
             return "".join(budgets)
+        # The budget of most variants first; a reader compares the others with it.
         first, *others = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
         return f"{first[0]}; exceptions: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
 
@@ -208,6 +210,7 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
         if path is None:
             return None
         preset = read_preset(path)
+        # A label may be the name of another method.
         if preset.method != method:
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
@@ -321,7 +324,7 @@ def plan_study(
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
             chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
         if seeds is not None:
-            written = written.with_seeds(seeds)
+            written = replace(written, seeds=parse_seeds(seeds), setting_seeds={})
         folder = output or Path("runs") / f"{written.name}-{chosen.name}"
         check_output_folder(folder)
         if (folder / "config.json").is_file():
