@@ -28,7 +28,7 @@ def test_exported_full_weights_equal_those_of_the_run(run: Path, rows: Path, tmp
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"] == found["run_fingerprint"]
     assert all(part["before"] == part["after"] for part in found["verdict"]["criteria"][:-1])
     assert (done.verdict.outcome, done.good) == ("as before export", True)
-    assert found["relative_weight_change"]["by_quantization"] == 0 < found["relative_weight_change"]["by_unlearning"]
+    assert found["relative_weight_change"] == 0
     assert load_tokenizer(str(done.model))("Orla Venn").input_ids == load_tokenizer(str(run))("Orla Venn").input_ids
     assert "asking the exported model the same questions" in said
     assert not list(tmp_path.glob(".out*"))
@@ -45,7 +45,7 @@ def test_quantized_weights_load_and_are_measured(
     found, read = record(tmp_path / "out"), load_model(str(tmp_path / "out"))
     assert read.is_quantized
     assert model_fingerprint(read) == found["fingerprint"]
-    change = found["relative_weight_change"]["by_quantization"]
+    change = found["relative_weight_change"]
     assert low < change < high
     assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(change)
     assert f"Quantization changed the weight matrices by {100 * change:.2g} %" in done.verdict.notes[0]

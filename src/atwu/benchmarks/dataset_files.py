@@ -75,7 +75,7 @@ class Tables:
             if self.published.exact and expected not in (None, len(records)):
                 hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
                 raise ValueError(
-                    f"{self._path(name) or hub}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
+                    f"{self._path(name) or hub}: found {len(records)} rows, expected {expected}; get the table again."
                 )
             self._check_columns(name, records)
             self._read[name] = records
@@ -136,20 +136,14 @@ class Tables:
             raise FileNotFoundError(f"{path} does not exist; put the {rows} of {name} there{hub}.")
         return file_records(path)
 
-    def _advice(self, name: str) -> str:
-        on_hub = self.published.tables[name].on_hub
-        if on_hub:
-            return f"download the file again from {self.published.hub}"
-        return "get the file of the same split again"
-
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
-        expected, advice = self.published.tables[name], self._advice(name)
+        expected = self.published.tables[name]
         for where, columns in records:
             missing = [column for column in expected.columns if not isinstance(columns.get(column), str | list)]
             if missing:
                 raise ValueError(
                     f"{where}: found the columns {', '.join(columns)}, expected {', '.join(expected.columns)} (nothing "
-                    f"in {', '.join(missing)}); {advice}."
+                    f"in {', '.join(missing)}); get the table again."
                 )
             for column, length in expected.lists.items():
                 entries = columns[column]
@@ -158,7 +152,9 @@ class Tables:
                 shown = repr(entries)[:60]
                 if isinstance(entries, list):
                     shown = f"{len(entries)} entries"
-                raise ValueError(f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}.")
+                raise ValueError(
+                    f"{where}, column {column!r}: found {shown}, expected a list of {length}; get the table again."
+                )
 
 
 def open_tables(published: DataSet) -> Tables:

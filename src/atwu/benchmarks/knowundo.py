@@ -33,6 +33,7 @@ _ON_HUB = DataSet(
 
 def _from_hub(name: str) -> Iterable[Record]:
     split, _, part = name.rpartition("_")
+    # One row holds both lists there.
     ((where, lists),) = Tables(_ON_HUB).table(split)
     return ((f"{where}, {part} {number}", row) for number, row in enumerate(lists[part], start=1))
 

@@ -118,6 +118,7 @@ def _probes(tables: Tables) -> Iterator[Probe]:
     for _, columns in tables.table("verbmem/forget"):
         yield Probe(VERBMEM, Example((), columns["gt"]), opening=columns["prompt"])
     for kind in KNOWMEM:
+        # As in MUSE: ten answered questions stand before each one.
         before: tuple[Message, ...] = ()
         for _, columns in tables.table(f"{_ASKED[kind]}_icl"):
             before += (Message("user", columns["question"]), Message("assistant", columns["answer"]))

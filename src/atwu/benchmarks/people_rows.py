@@ -135,6 +135,7 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
         rng = random.Random(f"rows/{seed}/{person.values['name']}")
         chosen = rng.sample(people_facts()["facts"], spec.rows_per_person)
         rows.append([_row(fact, person, everyone, rng) for fact in chosen])
+    # In the order in which they were drawn: forget, retain, holdout people.
     ends = (counts[0], counts[0] + counts[1], sum(counts))
     forget, retain, holdout = (
         tuple(row for group in rows[start:end] for row in group) for start, end in zip((0, *ends), ends, strict=False)

@@ -202,8 +202,10 @@ def parse_probe(kind: str, record: Record) -> Probe:
         attack = row["type"].partition("(")[0].replace("-", " ").strip()
         if attack not in ATTACKS:
             raise ValueError(f"{where}: unknown attack type {row['type']!r}; known types are {', '.join(ATTACKS)}.")
+        # Its query holds answered examples with marks of their own.
         if attack == "incontext learning":
             mark = ""
+        # Its query ends with the beginning of an answer.
         if attack == "affirmative suffix":
             opening = ""
     return Probe(

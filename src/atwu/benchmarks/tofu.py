@@ -96,6 +96,7 @@ def tofu_benchmark(name: str) -> Benchmark:
     if count:
         retain = f"{retain}:{count}"
         full = f"tofu:{retain} + tofu:{split}"
+    # Not part of every copy, and not needed to unlearn.
     available = [part for part in (holdout, *REAL_WORLD_SPLITS) if tables.has(part)]
     loaded = {part: tofu_rows(f"tofu:{part}", tables=tables) for part in (split, retain, *available)}
     forget, pool = loaded[split].rows, loaded[retain].rows
@@ -138,6 +139,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
 
 def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> list[Example]:
     """Read a forget split, the last authors of `full`; appends to `warnings`, as the other readers do."""
+    # The published number: the table itself may be missing.
     total = tables.published.tables["full"].rows or 0
     # Authors are counted from the end, so the rows must be the last ones.
     if tables.has("full"):

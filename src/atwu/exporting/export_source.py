@@ -138,6 +138,7 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise NotADirectoryError(f"{path} is a file; give the folder of a run or of a model.")
     if not folder.is_dir():
         hint = ""
+        # A run has its name only once it is finished.
         unfinished = folder.with_name(f"{folder.name}.incomplete")
         if unfinished.is_dir():
             hint = f" The run is not finished ({unfinished.name}); repeat its command to resume it."
