@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from tqdm import tqdm
-
-from atwu._command import progress_bars
 
 EVERY = 15.0
 """Seconds between two lines."""
@@ -34,27 +31,17 @@ def progress_bar(
         leave: keep a finished bar on the terminal.
         estimate: show the remaining time, estimated from the mean time per item.
     """
-    shell = None
-    if "IPython" in sys.modules:
-        shell = sys.modules["IPython"].get_ipython()
-    drawn: Any = None
-    # IPython in a terminal has a shell, too; only a notebook's has a kernel.
-    if shown and hasattr(shell, "kernel"):
-        from tqdm.auto import tqdm as notebook_bar
-
-        drawn = notebook_bar
-    elif shown and sys.stderr.isatty():
-        drawn = tqdm
     task = desc or "progress"
     bar: Any
-    if drawn is None:
-        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown, estimate=estimate)
-    else:
-        bar = drawn(rows, total=total, desc=task, unit=unit, initial=initial, leave=leave, dynamic_ncols=True)
+    # The kernel of a notebook has no terminal, and draws bars all the same.
+    if shown and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        from tqdm.auto import tqdm as drawn_bar
+
+        bar = drawn_bar(rows, total=total, desc=task, unit=unit, initial=initial, leave=leave, dynamic_ncols=True)
         if not estimate:
             bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-    progress_bars[:] = [reference for reference in progress_bars if reference() is not None]
-    progress_bars.append(weakref.ref(bar))
+    else:
+        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown, estimate=estimate)
     return bar
 
 
@@ -68,6 +55,7 @@ class Lines(tqdm):  # type: ignore[misc]
         self._shown = shown
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
         # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
+        # With `miniters` open, tqdm learns from fast steps to look at the clock rarely, and is silent through slow ones.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
         left = ""
         if estimate:
