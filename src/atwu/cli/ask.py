@@ -78,6 +78,7 @@ class AskCommand:
         for file, suffix in ((self.output, ".jsonl"), (self.html, ".html")):
             if file is not None and file.suffix != suffix:
                 raise UsageError(f"{file} must end in {suffix}.")
+            # Before the model is asked, which takes minutes and, on a server, money.
             check_writable(file, overwrite=self.overwrite)
         note("starting; the libraries take a few seconds")
         from atwu.request.asking.ask import ask
@@ -206,6 +207,7 @@ class PlaygroundCommand:
         from atwu.report.read_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)
+        # Before the models are loaded.
         require("gradio", extra="app")
         record = read_run(self.model / RECORD_NAME) if (self.model / RECORD_NAME).is_file() else {}
         original = self.original or record.get("original_model", {}).get("model")
