@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -253,9 +252,8 @@ class TuneCommand:
     )
     seed: int = cli_option("Seed of the sampler and of the runs.", 0, least=0)
     storage: str | None = cli_option(
-        "Storage: NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the "
-        "environment variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SETTING of the first "
-        "stage's setting, which second stages share.",
+        "Storage: NAME.db (SQLite) or NAME.journal. Default: search.db in --output, else in runs/tune-SETTING of the "
+        "first stage's setting, which second stages share.",
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
@@ -267,22 +265,20 @@ class TuneCommand:
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))  # a typing error is answered before imports that take seconds
         from atwu.experiments.executors import open_executor
-        from atwu.experiments.run_search import masked
         from atwu.experiments.tune_methods import plan_tuning, tune_methods
         from atwu.training.model_card import public_command
 
         tuning = plan_tuning(
             self.method,
             **values_of(self, "study", "setting", "transfer_to", "output"),
-            **values_of(self, "trials", "transfer_trials", "objective", "seed"),
-            storage=self.storage or os.environ.get("ATWU_STORAGE"),
+            **values_of(self, "trials", "transfer_trials", "objective", "seed", "storage"),
             options=options,
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
         if count > 1:
             kind += "s"
-        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
+        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {tuning.storage}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
             tuned = tune_methods(
                 tuning, executor, command=public_command(command_line([*program(), *sys.argv[1:]])), say=say

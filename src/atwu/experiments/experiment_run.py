@@ -123,9 +123,7 @@ def execute_run(setup: RunContext, run: ExperimentRun) -> EvalResult:
         (folder / MANIFEST_NAME).unlink(missing_ok=True)
         result.write(folder / EVAL_NAME)
     if not setup.keep_models:
-        # The scorer stays: it is small, and other runs may start from it.
-        for file in (*folder.glob("model*.safetensors*"), *folder.glob("adapter*.safetensors*")):
-            file.unlink()
+        drop_weights(folder)
     if not (folder / MANIFEST_NAME).is_file():
         write_manifest(folder)
     return read_result(folder / EVAL_NAME)
@@ -247,6 +245,12 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
         evaluation = replace(evaluation, store=GenerationStore())
     network, tokenizer = open_model(str(model), ModelLoadArgs())
     return evaluate(network, rows, evaluation, tokenizer=tokenizer)
+
+
+def drop_weights(folder: Path) -> None:
+    # The scorer stays: it is small, and other runs may start from it.
+    for file in (*folder.glob("model*.safetensors*"), *folder.glob("adapter*.safetensors*")):
+        file.unlink()
 
 
 def job_of(root: Path, folder: Path) -> Any:

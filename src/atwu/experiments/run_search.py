@@ -1,9 +1,9 @@
 """Run a search with Optuna: ask for the next point, run the trial, tell its result.
 
 The first ten points are the given ones, then quasi-random ones (Sobol 1967); the others are those of Optuna's TPE
-(Bergstra et al. 2011). The storage (an SQLite file, a journal file for network folders, or any database that Optuna
-supports) keeps finished trials when a command is killed; trials that were running start again under their numbers, so
-every search ends with exactly its budget of trials.
+(Bergstra et al. 2011). The storage (an SQLite file, or a journal file for network folders) keeps finished trials when a
+command is killed; trials that were running start again under their numbers, so every search ends with exactly its budget
+of trials.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,7 +121,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
         study.set_user_attr("definition", dict(what))
     elif stored != what:
         raise ValueError(
-            f"{masked(place)} contains another search named {search.label!r}, with other values of "
+            f"{place} contains another search named {search.label!r}, with other values of "
             f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
@@ -178,50 +177,29 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
 
 
 def storage_place(storage: str | None, folder: Path) -> str:
-    """Return the absolute path of a storage file, or the full URL of a database."""
+    """Return the absolute path of the storage."""
     if storage is None:
         return str(folder.absolute() / "search.db")
-    if "://" in storage:
-        # SQLAlchemy takes the driver from the scheme, and would look for psycopg2.
-        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", storage)
     path = Path(storage).expanduser().absolute()
-    if path.suffix not in (".journal", ".db", ".sqlite", ".sqlite3"):
-        raise ValueError(
-            "storage must be a file NAME.db (SQLite) or NAME.journal, or a URL such as postgresql://USER@HOST/DATABASE, "
-            f"got {masked(storage)!r}."
-        )
+    if path.suffix not in (".journal", ".db"):
+        raise ValueError(f"storage must be a file NAME.db (SQLite) or NAME.journal, got {storage!r}.")
     return str(path)
-
-
-def masked(place: str) -> str:
-    """Remove passwords from the URL of a storage, for messages and files."""
-    # Up to the last @, since a password may hold one.
-    place = re.sub(r"(://[^/:@]*:).*(?=@)", r"\1***", place)
-    return re.sub(r"(password=)[^&]*", r"\1***", place)
 
 
 def open_storage(place: str) -> Any:
     optuna = require("optuna", extra="tune")
-    if "://" not in place:
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-    elif place.startswith("postgresql+psycopg://"):
-        require("psycopg", extra="tune")
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
     with _explained(place):
         if place.endswith(".journal"):
             journal = require("optuna.storages.journal", extra="tune")
             # The default lock is a symbolic link, which Windows does not create without a privilege.
             lock = journal.JournalFileOpenLock(place)
             return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
-        if "://" in place:
-            # Trials last for hours, and a server closes connections that wait so long: ping before use.
-            return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
 
         def connect() -> sqlite3.Connection:
-            """Open the file with a write-ahead log, where a write takes microseconds instead of up to a second.
-
-            Nothing is lost if a process is killed; a power failure loses at most the last few writes.
-            """
             connection = sqlite3.connect(place, check_same_thread=False)
+            # With a write-ahead log a write takes microseconds instead of up to a second. Nothing is lost if a process is
+            # killed; a power failure loses at most the last few writes.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             return connection
@@ -238,5 +216,5 @@ def _explained(place: str) -> Iterator[None]:
     except ImportError:
         raise
     except Exception as error:  # of a parser, a database, or an assertion
-        first = str(error).strip().partition("\n")[0].replace(place, masked(place))
-        raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(f"cannot open the storage {place}: {first}") from None

@@ -14,7 +14,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -124,8 +124,8 @@ class Search:
     """Total number of finished trials. A larger number later continues the same search."""
     seed: int = 0
     """Seed of the sampler and of every run."""
-    storage: str | None = field(default=None, repr=False)
-    """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
+    storage: str | None = None
+    """NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
