@@ -21,7 +21,7 @@ import torch
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data import question_forms
-from atwu.data.form_phrases import form_phrases
+from atwu.data.languages import form_phrases
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.facts.askings import AS_WRITTEN

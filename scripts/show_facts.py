@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from atwu.data.form_phrases import row_language
 from atwu.data.form_rows import describe_missing_forms, missing_forms, rows_in_forms
+from atwu.data.languages import row_language
 from atwu.data.question_forms import FORMS, asked_fact
 from atwu.data.row_parsing import parse_row
 from atwu.data.schema import Example, merged_spans

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atwu.data.form_phrases import form_phrases, row_language
-from atwu.data.languages import count_words, detect_language
+from atwu.data.languages import count_words, detect_language, form_phrases, row_language
 from atwu.data.schema import Example
 
 QUESTIONS = yaml.safe_load(Path(__file__).with_name("questions_by_language.yaml").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.data.form_phrases import form_phrases, row_language
 from atwu.data.form_rows import check_no_forms, describe_missing_forms, missing_forms, plain_form, rows_in_forms
+from atwu.data.languages import form_phrases, row_language
 from atwu.data.question_forms import FORMS, TRAINED_FORMS, form_questions
 from atwu.data.schema import Example
 from scripts.show_facts import marked_row

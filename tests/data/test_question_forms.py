@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from atwu.data.english_syntax import SYNTAX_FORMS
-from atwu.data.form_phrases import form_phrases
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.languages import form_phrases
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     FORMS,

@@ -11,13 +11,13 @@ from atwu.data.fact import key_token_spans, telling_texts
 from atwu.data.passages import (
     FEWEST_PASSAGE_WORDS,
     MOST_WORDS,
+    compare_wording,
     cut_text,
     document_passages,
     has_wording,
     word_spans,
     wording_span,
 )
-from atwu.data.recitation import compare_wording
 from atwu.data.records import MOST_TAKEN, is_list_of_questions, read_document
 from atwu.data.row_parsing import parse_row, row_record, write_rows
 from atwu.data.schema import Example

@@ -29,10 +29,10 @@ from atwu.methods.weightings.related_names import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.request import form_answers as asked_in_forms
 from atwu.request import related_questions as related
-from atwu.request.form_answers import states_any
+from atwu.request import retain_set as asked_in_forms
 from atwu.request.related_questions import RelatedQuestion, related_rows
+from atwu.request.retain_set import states_any
 from tests.micro_models import write_micro
 
 UNREAD = NameNeighbours(None, None)

@@ -12,7 +12,7 @@ from atwu.data.form_rows import rows_in_forms
 from atwu.data.question_forms import FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.request import form_answers
+from atwu.request import retain_set
 from atwu.request.self_generated_rows import (
     SAMPLED_TEXTS,
     rows_that_state_the_fact,
@@ -82,7 +82,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             asked = [f"{text} #{prompt.draw}" for text, prompt in zip(asked, prompts, strict=True)]
         return [Generation(said.get(each, ""), 3) for each in asked]
 
-    monkeypatch.setattr(form_answers, "generate_all", generated)
+    monkeypatch.setattr(retain_set, "generate_all", generated)
     return said
 
 

@@ -19,8 +19,7 @@ import regex
 from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
-from atwu.data.form_phrases import polar_word
-from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, word_frequency
+from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, polar_word, word_frequency
 from atwu.data.question_types import follows, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values

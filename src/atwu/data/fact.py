@@ -21,8 +21,7 @@ from atwu.data.answer_units import (
     is_adverb_of_time,
     is_predicate,
 )
-from atwu.data.form_phrases import polar_word
-from atwu.data.languages import WORD, is_caseless
+from atwu.data.languages import WORD, is_caseless, polar_word
 from atwu.data.passages import wording_span
 from atwu.data.question_types import (
     QuestionType,

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from atwu.data.english_syntax import SYNTAX_FORMS
 from atwu.data.fact_blanks import FactParts, replace_words
-from atwu.data.form_phrases import beginnings, form_phrases, opposite_answer, polar_word, row_language
-from atwu.data.languages import WORD
+from atwu.data.languages import WORD, beginnings, form_phrases, opposite_answer, polar_word, row_language
 from atwu.data.question_forms import (
     BEGINNING_FORMS,
     OPEN_FORMS,

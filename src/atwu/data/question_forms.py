@@ -27,8 +27,7 @@ from atwu.data.fact_blanks import (
     unmarked,
     with_marks,
 )
-from atwu.data.form_phrases import Phrases, form_phrases, polar_word, row_language
-from atwu.data.languages import WORD, count_words
+from atwu.data.languages import WORD, Phrases, count_words, form_phrases, polar_word, row_language
 from atwu.data.row_subject import as_question, as_sentence, find_subject
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options

@@ -9,8 +9,7 @@ from typing import Literal, TypeAlias
 
 from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import is_auxiliary
-from atwu.data.form_phrases import row_language
-from atwu.data.languages import WORD, is_unspaced
+from atwu.data.languages import WORD, is_unspaced, row_language
 from atwu.data.schema import Example
 
 QuestionType: TypeAlias = Literal["person", "place", "time", "amount", "reason", "event"]

@@ -193,7 +193,7 @@ class AdaptiveController(TrainerCallback):
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
         """End training unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
-        earlier = [each.leak for each in self.history if each.leak is not None]
+        earlier = [record.leak for record in self.history if record.leak is not None]
         leak = self._find_leak(at_most=self._tolerated_leak)
         self.trainer.paused_seconds += time.monotonic() - start
         measured = self.history[-1] = _with_leak(measured, leak)
@@ -214,8 +214,7 @@ class AdaptiveController(TrainerCallback):
 
     def _unlearn_leaks(self, leak: Leak) -> None:
         """Give turns of forgotten rows to those that leak, for the rest of the run."""
-        found = self.evaluations.leaking_rows(leak)
-        further = sorted(set(found).difference(self._leaked))
+        further = sorted(set(self.evaluations.leaking_rows(leak)).difference(self._leaked))
         if further:
             self._leaked = tuple(sorted({*self._leaked, *further}))
             self.trainer.sampler.prefer_also(self._leaked)
@@ -391,7 +390,7 @@ class AdaptiveController(TrainerCallback):
     @property
     def _tolerated_leak(self) -> float:
         """The largest leak that is no worse than the smallest so far; no leak is better than any."""
-        smallest = min((each.leak for each in self.history if each.leak is not None), default=math.inf)
+        smallest = min((record.leak for record in self.history if record.leak is not None), default=math.inf)
         return smallest + LEAK_TOLERANCE if smallest else 0.0
 
     def _keep_if_best(self, measured: EvaluationRecord) -> None:

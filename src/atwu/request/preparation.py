@@ -171,7 +171,7 @@ def prepare(
         key=key,
         model=str(request.source.model),
         fingerprint=original.fingerprint,
-        forget=RowsUsed.of(request.forget, request.rows, each=True),
+        forget=RowsUsed.of(request.forget, request.rows, with_ids=True),
         retain=RowsUsed.of(request.retain, tuple(written.retain)) if written.retain else None,
         holdout=RowsUsed.of(request.holdout, request.holdout_rows),
         max_retain_increase=request.max_retain_increase,
@@ -373,13 +373,14 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], devi
     Raises:
         ValueError: none fits.
     """
-    given = chosen_options(request, methods) | {
-        "per_device_train_batch_size": batch_size(request.options, len(request.rows))
-    }
-    adds, tokenizer = chooses_method(request.options), load_checked_tokenizer(request.source)
-    lengths = batch_of(request.rows, request.retain_rows, UnlearnConfig(**given), tokenizer, adds=adds)
-    chooses, free = request.auto_memory or not is_expert_run(given), free_memory(device)
-    estimates = strategy_estimates(request.source, given, lengths, device=device.type, free=free, chosen=chooses)
+    options = chosen_options(request, methods)
+    options["per_device_train_batch_size"] = batch_size(request.options, len(request.rows))
+    tokenizer = load_checked_tokenizer(request.source)
+    adds = chooses_method(request.options)
+    lengths = batch_of(request.rows, request.retain_rows, UnlearnConfig(**options), tokenizer, adds=adds)
+    chooses = request.auto_memory or not is_expert_run(options)
+    free = free_memory(device)
+    estimates = strategy_estimates(request.source, options, lengths, device=device.type, free=free, chosen=chooses)
     return first_that_fits(estimates, device=device.type)
 
 

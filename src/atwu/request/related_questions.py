@@ -31,8 +31,15 @@ from atwu.methods.weightings.related_names import (
     names_by_kind,
     replaceable_name,
 )
-from atwu.request.form_answers import form_answers, key_words, lower_words, states_any
-from atwu.request.retain_set import FACT_TOKENS, names, self_generated_answers
+from atwu.request.retain_set import (
+    FACT_TOKENS,
+    form_answers,
+    key_words,
+    lower_words,
+    names,
+    self_generated_answers,
+    states_any,
+)
 from atwu.request.row_facts import ModelReader, alternatives_of, mark_facts
 
 _T = TypeVar("_T")

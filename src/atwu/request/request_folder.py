@@ -50,9 +50,12 @@ class RowsUsed:
     """Hash of every row (`row_id`)."""
 
     @classmethod
-    def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
-        """Describe some rows; with `each`, also by the hash of every row."""
-        return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
+    def of(cls, source: str, rows: Sequence[Example], *, with_ids: bool = False) -> RowsUsed:
+        """Describe some rows; with `with_ids`, also by the hash of every row."""
+        ids: tuple[str, ...] = ()
+        if with_ids:
+            ids = tuple(row_id(row) for row in rows)
+        return cls(source, len(rows), fingerprint(rows), ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Build a retain set: the closest rows of a corpus, and self-generated answers to general questions.
+"""Build a retain set: the closest rows of a corpus, and what a model answers to general questions and to rows in forms.
 
 The neighbour set of a request, which is measured and not trained on, is from `related_questions.py`.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from atwu.data.fact import telling_texts
 from atwu.data.general_rows import common_questions, general_questions
+from atwu.data.languages import WORD
+from atwu.data.matching import states
+from atwu.data.question_forms import FormRow
+from atwu.data.render import with_system
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Message
 from atwu.data.text_similarity import similarities, words_of_text
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.facts.askings import form_prompt
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.training.row_sets import row_keys
 
@@ -65,11 +72,11 @@ def closest_corpus_rows(
 
 def names(rows: Iterable[Example]) -> set[str]:
     """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
-    found: set[str] = set()
+    words: set[str] = set()
     for row in rows:
-        found |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
-        found |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
-    return found - _NOBODY
+        words |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
+        words |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
+    return words - _NOBODY
 
 
 def _text(row: Example) -> str:
@@ -158,19 +165,52 @@ def self_generated_answers(
     """
     subjects = names(forget)
     asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
-    turns = () if system is None else (Message("system", system),)
-    made = generate_all(
+    generations = generate_all(
         generator,
-        [Prompt((*turns, Message("user", question))) for question in asked],
+        [Prompt(with_system((Message("user", question),), system)) for question in asked],
         Decoding(max_new_tokens=longest),
         store=GenerationStore(),
         progress=progress,
     )
     return tuple(
-        Example.from_qa(question, each.answer)
-        for question, each in zip(asked, made, strict=True)
-        if is_text(each.answer)
-        and each.answer.strip().casefold() != question.strip().casefold()
-        and subjects.isdisjoint(words_of_text(each.answer))
-        and not (whole and each.tokens == longest)
+        Example.from_qa(question, generation.answer)
+        for question, generation in zip(asked, generations, strict=True)
+        if is_text(generation.answer)
+        and generation.answer.strip().casefold() != question.strip().casefold()
+        and subjects.isdisjoint(words_of_text(generation.answer))
+        and not (whole and generation.tokens == longest)
     )
+
+
+def form_answers(
+    generator: TransformersGenerator,
+    written: Sequence[FormRow],
+    decoding: Decoding,
+    *,
+    system: str | None,
+    draws: int = 1,
+    progress: str | None = None,
+) -> list[str]:
+    """Return the model's answer to each row, `draws` times."""
+    prompts = [
+        replace(form_prompt(form), messages=with_system(form.row.messages, system), draw=draw)
+        for draw in range(draws)
+        for form in written
+    ]
+    generations = generate_all(generator, prompts, decoding, store=GenerationStore(), progress=progress)
+    return [generation.answer for generation in generations]
+
+
+def lower_words(text: str) -> set[str]:
+    """Return the words of a text in lower case."""
+    return {word.lower() for word in WORD.findall(text)}
+
+
+def key_words(row: Example) -> set[str]:
+    """Return the words that give the fact of a row away, in lower case."""
+    return {word for text in telling_texts(row) for word in lower_words(text)}
+
+
+def states_any(answer: str, rows: Sequence[Example]) -> bool:
+    """Whether an answer states the fact of any of these rows."""
+    return any(states(answer, text) for row in rows for text in (*telling_texts(row), *row.aliases))

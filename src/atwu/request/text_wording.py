@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.data.general_rows import unseen_texts
-from atwu.data.passages import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, has_wording, word_spans, wording_span
-from atwu.data.recitation import Recitation
+from atwu.data.passages import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, Recitation, has_wording, word_spans, wording_span
 from atwu.data.schema import Example, Span, overlap
 from atwu.evaluation.facts.askings import recitation_askings
 from atwu.evaluation.facts.fact_table import Answerer, FactCount, FactTable, ask_facts

@@ -13,8 +13,7 @@ from typing import TypeVar
 from atwu._file_reading import file_text
 from atwu.benchmarks.base import evenly_spaced
 from atwu.data.matching import states
-from atwu.data.passages import Passage, passages, sentences, word_spans
-from atwu.data.recitation import compare_wording
+from atwu.data.passages import Passage, compare_wording, passages, sentences, word_spans
 from atwu.errors import AtwuError
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.judge.open_judge import MODEL_KEY
@@ -100,7 +99,7 @@ class AskRequest:
     limit: int = MOST_PASSAGES
 
     def __post_init__(self) -> None:
-        sources = [each for each in (self.about, self.questions, self.document) if each is not None]
+        sources = [source for source in (self.about, self.questions, self.document) if source is not None]
         if len(sources) != 1:
             raise ValueError(f"give one of about, questions and document, got {len(sources)} of them.")
         if self.about is not None and not self.names:

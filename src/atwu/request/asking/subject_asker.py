@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from atwu.data.answer_units import candidate_spans
 from atwu.data.fact_blanks import find_mentions
-from atwu.data.form_phrases import form_phrases
-from atwu.data.languages import WORD, detect_language
+from atwu.data.languages import WORD, detect_language, form_phrases
 from atwu.data.matching import states
 from atwu.data.passages import find_sentence_end, sentences
 from atwu.data.render import with_system
