@@ -91,9 +91,7 @@ def test_two_processes_share_the_work_and_tasks_of_a_dead_one_are_repeated(tmp_p
     assert os.environ["OMP_NUM_THREADS"] == "17"
 
 
-def test_devices_cannot_be_combined_with_cluster(tmp_path):
-    with pytest.raises(ValueError, match=r"--devices .*--cluster"):
-        open_executor(None, folder=tmp_path, devices="0", cluster="auto", say=print)
+def test_gpus_per_run_need_a_cluster(tmp_path):
     with pytest.raises(ValueError, match=r"--gpus-per-run .*--cluster"):
         open_executor(None, folder=tmp_path, gpus_per_run=1.0, say=print)
 

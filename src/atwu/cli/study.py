@@ -87,7 +87,6 @@ class StudyRunCommand:
     processes: int | None = cli_option(
         "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
     )
-    devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
     ray: RayOptions = cli_option("")
     plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
@@ -116,7 +115,6 @@ class StudyRunCommand:
             self.processes,
             folder=planned.folder,
             threads=1,  # so that a result does not depend on the number of cores
-            devices=self.devices,
             **vars(self.ray),
             say=say,
         )

@@ -374,7 +374,6 @@ def open_executor(
     *,
     folder: Path,
     threads: int | None = None,
-    devices: str | None = None,
     cluster: str | None = None,
     gpus_per_run: float | None = None,
     say: Say,
@@ -382,40 +381,27 @@ def open_executor(
     """Open the executor of tasks.
 
     Args:
-        processes: number of parallel runs; None for one per GPU, or on CPUs one per core and at most four, since each
-            holds a model.
+        processes: number of parallel runs; None for one per visible GPU, or on CPUs one per core and at most four, since
+            each holds a model.
         threads: CPU threads of each run; None for the default of one process, or its share of the cores.
-        devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
         cluster: HOST:PORT of the head node of a Ray cluster, or auto for that of this machine; the number of parallel
             runs is by default its capacity, which may change.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
     """
     import torch
 
-    if devices and cluster is not None:
-        raise ValueError(
-            "--devices selects GPUs of this machine, but --cluster runs on other machines; give one of them."
-        )
     if gpus_per_run is not None and cluster is None:
         raise ValueError("--gpus-per-run is for runs on a cluster; give --cluster, too, or leave it out.")
-    available = tuple(str(index) for index in range(torch.cuda.device_count()))
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if named and available:  # as named there, since torch counts the visible ones from 0
-        available = tuple(named)
-    chosen: tuple[str, ...] = ()
-    if devices:
-        chosen = tuple(name.strip() for name in devices.split(",") if name.strip())
-        if not chosen or not set(chosen) <= set(available):
-            have = "there is no CUDA device"
-            if available:
-                have = f"available CUDA devices are {', '.join(available)}"
-            raise ValueError(f"--devices {devices}: {have}; leave the option out to use all.")
-    elif devices is None and processes != 1:
-        chosen = available
     if cluster is not None:
         return RayExecutor(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
-    count = processes or len(chosen) or min(4, os.cpu_count() or 1)
-    if count == 1 and not chosen:
+    devices: list[str] = []
+    if processes != 1:
+        devices = [str(index) for index in range(torch.cuda.device_count())]
+        named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if named and devices:  # as named there, since torch counts the visible ones from 0
+            devices = named
+    count = processes or len(devices) or min(4, os.cpu_count() or 1)
+    if count == 1 and not devices:
         return InProcessExecutor(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
-    return ProcessExecutor(count, folder=folder, threads=share, devices=chosen, say=say)
+    return ProcessExecutor(count, folder=folder, threads=share, devices=devices, say=say)
