@@ -179,6 +179,7 @@ def file_lock(
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock)
     try:
+        # Without waiting at first, so that a command that has to wait can say so.
         file.acquire(timeout=0)
     except Timeout:
         if taken is not None:

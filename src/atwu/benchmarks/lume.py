@@ -61,6 +61,7 @@ def lume_benchmark(name: str) -> Benchmark:
         forget, retain = f"{forget}:{documents}", f"{retain}:{documents}"
     probes = [probe for of_split in asked.values() for probe in of_split]
     warnings = tables.incomplete()
+    # Only the data of SemEval-2025 Task 4 have them.
     if tables.has(MEMBERS) and tables.has(NON_MEMBERS):
         for kind in (MEMBERS, NON_MEMBERS):
             probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]

@@ -285,6 +285,7 @@ def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
         return
     if table in PAIRS.values():
         for _, row in tables.table(table):
+            # Methods that prefer an answer take the fabricated text.
             made_up, true = row["response"]
             pair = Example.from_qa(row["prompt"], true, alternate=made_up, subject=normal_name(row["subject"]))
             yield pair, "\n".join([row["prompt"], true, made_up])
@@ -293,6 +294,7 @@ def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
     for record in tables.table(table):
         probe = parse_probe(kind, record)
         answer = probe.row.answer
+        # With the blank filled, since a name may be what was left out.
         filled = answer.join(_BLANK.split(probe.row.question))
         about = "\n".join([filled, answer, record[1].get("neighbor") or ""])
         yield Example(probe.messages, answer, subject=probe.row.subject), about

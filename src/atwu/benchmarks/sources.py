@@ -86,6 +86,7 @@ def load_rows(
             left = None
             if limit is not None:
                 left = limit - before
+            # A source behind the limit is not even opened.
             if left is not None and left <= 0:
                 break
             for row in read_rows(left, notes):

@@ -53,6 +53,7 @@ def suite_tables(topic: str) -> Tables:
     def from_hub(name: str) -> Iterable[Record]:
         hub = SUITE_DATA.hub
         if name == REPHRASINGS:
+            # A repository of its own.
             hub = f"{hub}-rephrasings"
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
         records = [
@@ -201,6 +202,7 @@ def suite_benchmark(name: str) -> Benchmark:
     }
     loaded = {split: suite_rows(source, tables=tables) for split, source in sources.items()}
     evaluated = retain_rows(tables, "retain_eval")
+    # The model learns the evaluated retain rows, too: unlearning is not shown them, and may damage them.
     kept = f"{sources['retain_train']} + {sources['retain_eval']}"
     tiers: dict[str, tuple[Example, ...]] = {}
     for group in TIER_GROUPS:

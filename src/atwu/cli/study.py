@@ -360,6 +360,7 @@ def say_use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: P
     if not written:
         return
     rows, search = models.benchmark, searches[written[0]][-1].search
+    # Methods such as DPO need rows with a preferred answer.
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     preset = folder / f"{variant_name(written[0])}.yaml"
     words = [*program(), "unlearn", "--config", str(preset), "--model", models.target]

@@ -16,7 +16,7 @@ import platform
 import socket
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -72,10 +72,6 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
     def submit(self, task: Task) -> Future[Any]:
         """Start a task in a free slot."""
 
-    def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        finished = wait(futures, return_when=FIRST_COMPLETED).done
-        return next(future for future in futures if future in finished)
-
     def collect(self, future: Future[Any]) -> Any:
         """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
         return future.result()
@@ -92,11 +88,14 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """
         running: dict[Future[Any], tuple[str, Task, int]] = {}
         while True:
+            # Asked again after every task, since another one may have waited for it.
             while len(running) < self.slots and (begun := begin()) is not None:
                 running[self.submit(begun[1])] = *begun, 1
             if not running:
                 return
-            future = self.wait(running)
+            finished = wait(running, return_when=FIRST_COMPLETED).done
+            # Of several the one that began first: the order of a set differs between processes.
+            future = next(future for future in running if future in finished)
             name, task, attempt = running.pop(future)
             value: Any = None
             error: Exception | None = None

@@ -170,6 +170,7 @@ def _tracers(trainer: Any, models: Models, file: Path) -> list[TrainerCallback]:
     if not WeightTrace.supports(trainer.recipe.weighting):
         return []
     benchmark = models.benchmark
+    # Labelled rows if there are any, whose weights can be told right from wrong.
     forget = [row for row in benchmark.forget if row.forget_spans]
     file.parent.mkdir(parents=True, exist_ok=True)
     return [

@@ -63,6 +63,7 @@ def run_search(
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
+        # An earlier command may have asked for more trials.
         done = sum(number < search.trials for number in known)
         if done:
             say(f"{search.label}: {done} of {search.trials} trials are already finished")

@@ -321,6 +321,7 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
         },
         model=identity["model"],
         rows=identity["rows"],
+        # Another version of Optuna would draw other points.
         inputs={"versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")}},
     )
 
@@ -343,6 +344,7 @@ def check_search(search: Search, models: Models) -> str | None:
         raise ValueError(
             f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )
+    # A point that is no valid configuration would end the search after hours.
     for point in search.first:
         search.config(point)
     reason = missing_requirement(search.config(), models.benchmark)

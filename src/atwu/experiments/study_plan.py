@@ -180,6 +180,7 @@ def _runs(
     if preset is not None:
         tuned = _tuned(preset, setting, variant)
         budget = str(preset.about.get("budget", PUBLISHED_VALUES))
+        # Values that were tuned for other components: the tables must say so.
         changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
         if not changed.items() <= preset.options.items():
             budget = f"{budget}; tuned before a component was replaced"

@@ -193,6 +193,7 @@ def plan_tuning(
         transfer_to=transfer_to,
         last_stage=last_stage,
         folder=folder,
+        # Second stages of several settings share the trials of their first one.
         storage=storage_place(storage, output or Path("runs") / f"tune-{first_stage.name}"),
         **numbers,
     )

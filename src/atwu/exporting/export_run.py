@@ -297,6 +297,7 @@ def export(
 def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:
     if format not in EXPORT_FORMATS:
         raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    # Types of llama.cpp alone, such as Q4_K_M, stay as they are written.
     if gguf_type.upper() in GGUF_TYPES:
         gguf_type = gguf_type.upper()
     if llama_cpp is None and gguf_type not in GGUF_TYPES:
@@ -396,6 +397,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     check_output_folder(folder.parent)
     parent = next(path for path in folder.parents if path.exists())
     clear_atomic_siblings(folder)
+    # Before the model of the run is asked, which takes minutes.
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
