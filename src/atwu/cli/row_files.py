@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
@@ -28,8 +28,6 @@ class _WritesRows:
 
     output: Path = cli_option("JSONL file to write.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
-    then: ClassVar[str] = ""
-    """Behind the message that names the file."""
 
     def run(self) -> None:
         """Check the output, and write the rows that `rows` returns, if any."""
@@ -43,7 +41,7 @@ class _WritesRows:
         if rows is None:
             return
         write_rows(self.output, rows)
-        say(f"written: {self.output}{self.then.format(self.output)}")
+        say(f"written: {self.output}")
 
     def rows(self) -> Sequence[Example] | None:
         """Make the rows and print what they are; None if only the cost estimate is wanted."""
@@ -212,7 +210,6 @@ class RowsLabelsCommand(_WritesRows):
     Example: atwu rows labels --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
 
-    then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."
     data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
     limit: int | None = cli_option(LIMIT, None, least=1)
     judging: EstimatedJudgeOptions

@@ -283,22 +283,6 @@ class TuneCommand:
             )
         searches = tuned.searches
         console = terminal()
-        if len(searches) == 1:
-            for result in next(iter(searches.values())):
-                console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
-                points = list(result.search.space or {})
-                heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
-                table = plain_table(*heads, right=heads)
-                for trial in result.trials:
-                    number, value = str(trial.number), "pruned"
-                    if trial is result.best:
-                        number = f"*{number}"
-                    if trial.value is not None:
-                        value = f"{trial.value:.3f}"
-                    point = [f"{trial.point[name]:.3g}" for name in points]
-                    table.add_row(number, value, *point, f"{trial.seconds:.1f}")
-                console.print(table)
-                console.print()
         if searches:
             last = next(iter(searches.values()))[-1].search
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
