@@ -48,6 +48,7 @@ class BenchmarkEntry:
         """Say where the data are, or why they are not at hand."""
         if self.published is None:
             return "in the package"
+        # A folder comes first, as when rows are loaded.
         folder = local_folder(self.published)
         if folder is not None:
             return f"in {folder}"

@@ -69,6 +69,7 @@ def muse_benchmark(name: str) -> Benchmark:
 
     Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
     """
+    # No `name_parts`: the fold is optional, and a part of one corpus.
     corpus, _, fold = name.removeprefix("muse:").partition(":")
     folds = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS]
     if corpus not in CORPORA or (fold and (corpus != "news" or fold not in folds)):

@@ -35,6 +35,7 @@ def wmdp_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     domain, split, count = name_parts(name, "wmdp:DOMAIN:SPLIT", DOMAIN=WMDP_DOMAINS, SPLIT=WMDP_SPLITS)
     tables = tables or open_tables(WMDP_DATA)
     table = f"{domain}-{split}-corpus"
+    # Only the first ones are read: a corpus may have gigabytes.
     documents = [columns["text"] for _, columns in tables.first(table, count or MOST_DOCUMENTS)]
     rows = tuple(
         Example((), chunk, subject=f"{split} {number}")

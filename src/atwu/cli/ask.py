@@ -133,6 +133,7 @@ def _show(result: AskResult, *, every: bool) -> None:
         table = plain_table("passage", "words it continues by heart")
         for text in texts[:FACTS_ON_SCREEN]:
             shown = text.text
+            # A passage has up to a paragraph, and the file has it whole.
             if len(shown) > _SHOWN_TEXT:
                 shown = f"{shown[:_SHOWN_TEXT]}..."
             table.add_row(shown, str(text.longest_run))

@@ -229,6 +229,7 @@ class EvaluateCommand:
         from atwu.evaluation.result import read_result
         from atwu.modeling.load import check_model_name
 
+        # An existing result stops the command now, and not after an hour.
         check_writable(self.result.output, overwrite=self.result.overwrite)
         if self.model_url is None:
             check_model_name(model, base=self.loading.base, revision=self.loading.revision)

@@ -113,6 +113,7 @@ def with_training_args(settings: Mapping[str, Any], options: Iterable[CliOption]
         return merged
     from transformers import TrainingArguments  # takes seconds, so only if it is used
 
+    # Checked against the fields of transformers by name, so that a typo is not carried into a run of hours.
     arguments = parse_json(text, what="--training-args")
     if not isinstance(arguments, dict):
         raise UsageError(f"""--training-args must be a JSON object, such as '{{"tf32": true}}'; got {text!r:.60}.""")
@@ -372,6 +373,7 @@ class PlanCommand:
         from atwu.training.load_to_train import ModelSource, check_adapter_options, load_checked_tokenizer
 
         settings = with_training_args(self.settings, unlearn_options())
+        # The longest rows decide the memory of a batch.
         rows = load_rows(self.forget).rows
         kept = None
         if self.retain != AUTO:

@@ -97,6 +97,7 @@ class PlanExecution:
                 rows=identity["rows"],
                 inputs={
                     **around,
+                    # A file is known by its contents, a scorer by what determined its run.
                     "forget_words": None if config.forget_words is None else file_digest(config.forget_words),
                     "start": run.start,
                     "scorer_from": None if source is None else short_hash(job(source)),

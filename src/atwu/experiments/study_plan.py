@@ -100,6 +100,7 @@ class StudyPlan:
             for variant in self.study.variants
             if variant.scorer_from in reasons
         }
+        # What was not asked for is not reported as left out.
         asked = {run.label for run in self.now.runs}
         left_out = {label: reason for label, reason in reasons.items() if label in asked} | groups
         runs = tuple(run for run in self.runs if run.label not in reasons)
@@ -155,6 +156,7 @@ def plan(
         EvaluateConfig(**setting.evaluation)
     except ValueError as error:
         raise ValueError(f"evaluation of setting {setting.name}: {error}") from None
+    # A typing error is found before rows are loaded.
     for name in study.metrics or setting.metrics:
         lookup("metrics", name, all_metrics())
     runs = []

@@ -145,6 +145,7 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     own_revision = None if is_adapter(str(folder)) else loading.revision  # an adapter's is that of its base
     check_model_name(str(folder), base=loading.base, revision=own_revision)
+    # A model that atwu did not train has no record, and can be exported all the same.
     record: dict[str, Any] = {}
     if (folder / RECORD_NAME).is_file():
         record = read_object(folder / RECORD_NAME)

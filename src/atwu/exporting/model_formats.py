@@ -104,6 +104,7 @@ def write_export(
         settings = read_object(source.path / ADAPTER_CONFIG)
         base = source.loading.base
         if base is not None:  # it replaces the one that the adapters name
+            # peft loads this base when the adapter is loaded by its folder alone.
             settings["base_model_name_or_path"] = str(Path(base).absolute()) if Path(base).is_dir() else base
         write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None
