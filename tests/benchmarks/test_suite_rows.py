@@ -191,6 +191,7 @@ def test_rows_can_be_read_from_a_folder(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("ATWU_DATA", str(folder.parent))
     assert len(forget_train(suite_tables("kelbury"))) == 3
     monkeypatch.delenv("ATWU_DATA")
+    assert len(forget_train(suite_tables("kelbury", folder.parent))) == 3
 
 
 def test_the_hub_is_filtered_by_topic(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

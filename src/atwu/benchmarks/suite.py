@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from atwu.benchmarks.base import Benchmark, LoadedRows, first_rows, name_parts, rows_to_measure
@@ -47,8 +48,14 @@ PAIRED = ("forget_train", "retain_train")
 _TABLES = (*PAIRED, "forget_eval", "retain_eval", REPHRASINGS, "adversarial")
 
 
-def suite_tables(topic: str) -> Tables:
-    """Open one topic, one of `SUITE_TOPICS` or the name of a sub-folder: the copy in ATWU_DATA, or the Hub's."""
+def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
+    """Open one topic.
+
+    Args:
+        topic: one of `SUITE_TOPICS`, or the name of a sub-folder.
+        folder: where the topics' folders are; None takes the copy that ATWU_DATA points to (its sub-folder `suite`, or the
+            folder itself), or the Hub's, where the topics share tables, if that is not set.
+    """
 
     def from_hub(name: str) -> Iterable[Record]:
         hub = SUITE_DATA.hub
@@ -66,6 +73,8 @@ def suite_tables(topic: str) -> Tables:
     tables = {name: PublishedFile(None, _COLUMNS, on_hub=name != "adversarial") for name in _TABLES}
     tables |= {name: PublishedFile(SUITE_TOPICS.get(topic), _COLUMNS) for name in PAIRED}
     published = replace(SUITE_DATA, tables=tables, part=topic, from_hub=from_hub)
+    if folder is not None:
+        return Tables(published, Path(folder).expanduser() / topic)
     if topic not in SUITE_TOPICS and local_folder(published) is None:
         raise ValueError(
             f"SUITE has no topic {topic!r}, and {DATA_VARIABLE} no folder of that name with its files; its topics are "
