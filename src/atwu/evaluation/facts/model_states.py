@@ -184,6 +184,7 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
             yield
         finally:
             adapted.unload()
+            # PEFT has frozen the weights of the model itself.
             for weight, before in trainable:
                 weight.requires_grad_(before)
 
