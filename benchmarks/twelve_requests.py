@@ -3,6 +3,7 @@
     python benchmarks/deletion_request.py rows --output people
     atwu finetune --model smollm2 --data people/all.jsonl --epochs 8 --learning-rate 2e-4 --bf16 --output people/target
     python benchmarks/twelve_requests.py run --people people --output twelve
+    python benchmarks/twelve_requests.py table --people people --output twelve
     python benchmarks/twelve_requests.py ask --people people --output twelve
 
 Six requests are about what SmolLM2 knows: three files of `examples/`, and three that were never used while the default was
@@ -25,8 +26,15 @@ from deletion_request import ASKED
 from atwu.data.matching import states
 from atwu.data.schema import Message
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.facts.askings import AS_WRITTEN
+from atwu.evaluation.facts.fact_table import AS_SAVED
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.goal_evaluations import read_history
+from atwu.request.request_folder import RequestFolder
+from atwu.request.verdict import read_request_verdict
 
 HERE = Path(__file__).parent
 EXAMPLES = ("france", "japan", "einstein")
@@ -75,6 +83,29 @@ def run(people: Path, output: Path) -> None:
             subprocess.run([*command, "--output", str(output / f"out-{name}"), "--overwrite"], check=True)
 
 
+def table(people: Path, output: Path) -> None:
+    """Print a line for each finished request: its verdict, and what the facts and the neighbours cost."""
+    print("| request | verdict | steps | answers that state a fact | own question | neighbours | retain loss |")
+    print("|---|---|---|---|---|---|---|")
+    for name, _, _ in write_forget_files(people, output):
+        folder = output / f"out-{name}"
+        if not (folder / "verdict.json").exists():
+            continue
+        verdict, files = read_request_verdict(folder), RequestFolder(folder)
+        before = files.answers("before")
+        after = files.answers("after").select(states=(AS_SAVED,))
+        history = read_history(files.history)
+        cells = [name, verdict.outcome, str(json.loads((folder / "run.json").read_text())["steps"])]
+        was, now = (answers.select(set=FORGET).count() for answers in (before, after))
+        cells.append(f"{was.answers_stating} -> {now.answers_stating} of {now.answers}")
+        was, now = (answers.select(set=FORGET, askings=(AS_WRITTEN,)).count() for answers in (before, after))
+        cells.append(f"{was.facts_stated} -> {now.facts_stated} of {now.facts}")
+        was, now = (answers.select(set=NEIGHBOURS).count() for answers in (before, after))
+        cells.append(f"{was.answers_stating} -> {now.answers_stating} of {now.answers} ({now.facts})")
+        cells.append(f"{history.retain_loss_increase:+.3f}")
+        print(f"| {' | '.join(cells)} |")
+
+
 def questions_of(name: str, people: Path) -> list[tuple[str, str, str]]:
     """Return (group, question, words that state the answer) of a request."""
     subjects = yaml.safe_load((HERE / "twelve_requests.yaml").read_text(encoding="utf-8"))
@@ -100,9 +131,11 @@ def answer(model: str, questions: Sequence[str]) -> list[str]:
 
 
 def ask(people: Path, output: Path) -> None:
-    """Ask the original and the unlearned model of each request the same questions and print what they say."""
+    """Ask the original and the unlearned model of each finished request the same questions and print what they say."""
     known: dict[tuple[str, str], str] = {}
     for name, model, _ in write_forget_files(people, output):
+        if not (output / f"out-{name}" / "verdict.json").exists():
+            continue
         asked = questions_of(name, people)
         new = list(dict.fromkeys(question for _, question, _ in asked if (model, question) not in known))
         known.update(zip(((model, question) for question in new), answer(model, new), strict=True))
@@ -122,11 +155,11 @@ def ask(people: Path, output: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "ask"))
+    parser.add_argument("command", choices=("run", "table", "ask"))
     parser.add_argument("--people", type=Path, required=True, help="folder of deletion_request.py, with target inside")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    commands = {"run": run, "ask": ask}
+    commands = {"run": run, "table": table, "ask": ask}
     commands[options.command](options.people, options.output)
 
 

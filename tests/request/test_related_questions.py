@@ -33,6 +33,7 @@ from atwu.request import related_questions as related
 from atwu.request import retain_set as asked_in_forms
 from atwu.request.related_questions import RelatedQuestion, related_rows
 from atwu.request.retain_set import states_any
+from atwu.request.row_facts import ModelReader
 from tests.micro_models import write_micro
 
 UNREAD = NameNeighbours(None, None)
@@ -313,15 +314,15 @@ def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
 ) -> None:
     model, tokenizer = open_model(str(write_micro(tmp_path / "model")), ModelLoadArgs())
     rows = tuple(Example.from_qa("Where?", f"It is {name}.") for name in ("Kelbury", "Tavi Brook", "Orla"))
-    generator = TransformersGenerator(model, tokenizer)
+    read = ModelReader(TransformersGenerator(model, tokenizer), system=None, max_length=512)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     found = [key_token_probability(*each) or 0.0 for each in zip(rows, read_tokens(model, encoded), strict=True)]
-    assert related._sure_of(rows, generator, system=None) == ()  # random weights
+    assert related._sure_of(rows, read) == ()  # random weights
     monkeypatch.setattr(related, "SURE", sorted(found)[1])
-    assert related._sure_of(rows, generator, system=None) == tuple(
+    assert related._sure_of(rows, read) == tuple(
         row for row, known in zip(rows, found, strict=True) if known >= sorted(found)[1]
     )
-    assert related._sure_of((), generator, system=None) == ()
+    assert related._sure_of((), read) == ()
 
 
 def test_rows_without_a_name_have_no_related_questions(nearest: None, answering: Callable[[Answers], None]) -> None:
@@ -412,3 +413,28 @@ def test_directions_have_length_one() -> None:
     states = unit_length(name_states(scratch_model("micro"), tokenizer, ["one", "two", "three"]))
     assert states.shape[0] == 3
     torch.testing.assert_close(states.norm(dim=1), torch.ones(3))
+
+
+def test_given_retain_rows_like_the_forget_rows_are_measured_if_the_model_knows_them(
+    answering: Callable[[Answers], None],
+) -> None:
+    answering(numbered)
+    forget = [
+        Example.from_qa("What illness does Orla Venn have?", "Orla Venn has gout."),
+        Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Cork."),
+    ]
+    retain = [
+        Example((), "A text without a question."),
+        *(Example.from_qa(f"Which colour has thing {number}?", f"It is Kelbury {number}.") for number in range(30)),
+        *(Example.from_qa(f"What illness does Person {name} have?", f"It is Morb{name}.") for name in "ABCDEFGHIJ"),
+        *(Example.from_qa(f"Where was Person {name} born?", f"In Vill{name}.") for name in "ABCDEFGHIJ"),
+    ]
+    known = related.known_retain_rows(UNUSED, retain, forget)
+    assert len(known) == related.MEASURED_RETAIN_ROWS
+    assert all(retain[place] == row for place, row in known.items())
+    illnesses = [row for row in known.values() if "illness" in row.question]
+    assert len(illnesses) == related.MEASURED_RETAIN_ROWS // 2
+    first, second = [*known.values()][:2]
+    assert first.question.split("Person ")[1][0] != second.question.split("Person ")[1][0]
+    assert related.known_retain_rows(UNUSED, retain[:1], forget) == {}
+    assert related.known_retain_rows(UNUSED, retain, [retain[0]]) == {}

@@ -258,7 +258,7 @@ def export(
             after.answers,
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
-            not_tested=untested(rows[FORGET]),
+            not_tested=untested(rows[FORGET], retain_given=True),
             notes=_notes(by_unlearning, by_quantization),
             next_commands=_next_commands(model_path, source, format, forget),
         )
@@ -328,7 +328,7 @@ def _questions(source: Source, rows: Mapping[str, Sequence[Example]], model: Any
     row_encoding = RowEncoding(source.config.get("system"), source.config.get("max_length") or 512)
     general = general_answers(TransformersGenerator(model, tokenizer), rows[FORGET], system=row_encoding.system)
     request = RequestFolder(source.path)
-    neighbours, chained = request.rows("neighbours") or (), request.rows("chained") or ()
+    neighbours, chained = request.neighbours(rows[RETAIN]), request.rows("chained") or ()
     return _Questions(measured_sets(rows[FORGET], rows[RETAIN], (), general, neighbours, chained), row_encoding)
 
 

@@ -84,27 +84,29 @@ class StrategyEstimate:
         return self.memory.peak <= (1 - MEMORY_MARGIN) * self.free
 
 
-def possible_strategies(given: Mapping[str, Any], *, device: str, adapter: bool = False) -> tuple[MemoryStrategy, ...]:
+def possible_strategies(
+    options: Mapping[str, Any], *, device: str, adapter: bool = False
+) -> tuple[MemoryStrategy, ...]:
     """Return the strategies that agree with the given options on a kind of device; an adapter folder is not quantized."""
 
     def agrees(strategy: MemoryStrategy) -> bool:
         if (strategy.gpu and device != "cuda") or (adapter and "quantize" in strategy.options):
             return False
-        if "save_adapter" in strategy.options and not given.get("save_adapter", True):
+        if "save_adapter" in strategy.options and not options.get("save_adapter", True):
             return False
-        if given.get("collapse_components") and "lora_r" in strategy.options:  # needs gradients of whole matrices
+        if options.get("collapse_components") and "lora_r" in strategy.options:  # needs gradients of whole matrices
             return False
-        if "optim" in given and "optim" in strategy.options:
+        if "optim" in options and "optim" in strategy.options:
             return False
-        switches = (name for name in STRATEGY_OPTIONS if name != "optim" and name in given)
-        return all(bool(given[name]) == bool(strategy.options.get(name)) for name in switches)
+        switches = (name for name in STRATEGY_OPTIONS if name != "optim" and name in options)
+        return all(bool(options[name]) == bool(strategy.options.get(name)) for name in switches)
 
     return tuple(strategy for strategy in MEMORY_STRATEGIES if agrees(strategy)) or (AS_GIVEN,)
 
 
 def strategy_estimates(
     source: ModelSource,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     batch: Layout,
     *,
     device: str,
@@ -115,7 +117,7 @@ def strategy_estimates(
 
     Args:
         source: the model.
-        given: options of `UnlearnConfig` that were set.
+        options: those of `UnlearnConfig` that were set.
         batch: the rows of a batch.
         device: kind of device.
         free: free memory in bytes.
@@ -123,14 +125,16 @@ def strategy_estimates(
     """
     footprints: dict[tuple[object, ...], Footprint] = {}
     adapter = source.model is not None and is_adapter(source.model)
-    tried = possible_strategies(given, device=device, adapter=adapter) if chosen else (AS_GIVEN,)
+    tried: tuple[MemoryStrategy, ...] = (AS_GIVEN,)
+    if chosen:
+        tried = possible_strategies(options, device=device, adapter=adapter)
     for strategy in tried:
-        config = UnlearnConfig(**{**strategy.options, **given})
+        config = UnlearnConfig(**{**strategy.options, **options})
         key = config.lora_r, config.quantize
         if key not in footprints:
             footprints[key] = measure_footprint(source, config, batch, device=device)
         needed = memory(footprints[key], config, device=device)
-        if device == "cpu" and not any(name in given for name in LENGTH_OPTIONS):
+        if device == "cpu" and not any(name in options for name in LENGTH_OPTIONS):
             # The controller keeps the best weights and the original ones in main memory.
             copies = needed.copies + 2 * footprints[key].trained
             holes = HOLES_OF_STEP * needed.turning + HOLES_OF_OUTPUT * footprints[key].embedding * (not config.lora_r)
@@ -145,11 +149,11 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str) -> Strate
         ValueError: none fits.
     """
     too_large = []
-    for each in tried:
-        if each.fits:
-            return each
-        too_large.append(each)
-    least = min(too_large, key=lambda each: each.memory.peak)
+    for estimate in tried:
+        if estimate.fits:
+            return estimate
+        too_large.append(estimate)
+    least = min(too_large, key=lambda estimate: estimate.memory.peak)
     if least.memory.peak * (1 - MAX_ESTIMATE_ERROR) <= least.free:
         return least
     raise ValueError(
@@ -176,9 +180,9 @@ def batch_of(
     return longest_batch(unlearning_rows(forget, rows, config, tokenizer=tokenizer), config)
 
 
-def chooses_method(given: Mapping[str, Any]) -> bool:
+def chooses_method(options: Mapping[str, Any]) -> bool:
     """Whether the method is chosen, because no option of it was given."""
-    return not is_expert_run(given) and not any(name in given for name in METHOD_OPTIONS)
+    return not is_expert_run(options) and not any(name in options for name in METHOD_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,32 +194,34 @@ class Choice:
     reason: str
 
     def __str__(self) -> str:
-        value = f"{self.value:.2g}" if isinstance(self.value, float) else self.value
+        value = self.value
+        if isinstance(value, float):
+            value = f"{value:.2g}"
         return f"{self.name} = {value}  ({self.reason})"
 
 
-def is_expert_run(given: Mapping[str, Any]) -> bool:
+def is_expert_run(options: Mapping[str, Any]) -> bool:
     """Whether learning rate and length are given; then everything else keeps its documented default."""
-    return RATE_OPTION in given and any(name in given for name in LENGTH_OPTIONS)
+    return RATE_OPTION in options and any(name in options for name in LENGTH_OPTIONS)
 
 
-def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
+def method_choices(options: Mapping[str, Any], rows: Sequence[Example]) -> tuple[Choice, ...]:
     """Choose the method of a run and the forms it trains on, where they were not given.
 
     The choice is that of docs/learn/default.md: a loss that ends at improbable key tokens and holds the other words of
     the forget answers in place, on questions in several forms.
 
     Args:
-        given: options that the user set; they stay.
+        options: those that the user set; they stay.
         rows: forget rows.
     """
-    if is_expert_run(given):
+    if is_expert_run(options):
         return ()
     chosen = []
     why_key_tokens = "unlearn the words that carry the fact"
     if rows and not any(row.messages for row in rows):
         why_key_tokens = "unlearn the words that the model knows by heart, or of short texts names and numbers"
-    if chooses_method(given):
+    if chooses_method(options):
         chosen = [
             Choice("method", "satga", "its loss fades for a token that has become improbable"),
             Choice("weighting", "key_tokens", why_key_tokens),
@@ -224,7 +230,7 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
             Choice("pairing", "closest", "questions most like those of the forget rows are damaged first"),
             Choice("retain_per_forget", 2, "one of the closest and one of all"),
         ]
-        if given.get("replacement", "refusal") == "refusal" and all(row.messages for row in rows):
+        if options.get("replacement", "refusal") == "refusal" and all(row.messages for row in rows):
             chosen += [
                 Choice("replacement", "refusal", "says that it does not know, instead of a false claim"),
                 Choice("replacement_weight", 0.3, "learned with little; more of it damages other answers"),
@@ -233,22 +239,22 @@ def method_choices(given: Mapping[str, Any], rows: Sequence[Example]) -> tuple[C
                 ),
                 Choice("retain_weight", 2.0, "refusals spread to other questions otherwise"),
             ]
-    taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **given}).recipe()
-    if "forms" not in given and not taken.prefers_as_written and any(row.messages for row in rows):
+    taken = UnlearnConfig(**{**{choice.name: choice.value for choice in chosen}, **options}).recipe()
+    if "forms" not in options and not taken.prefers_as_written and any(row.messages for row in rows):
         asks = ",".join(form for form in TRAINED_FORMS if form not in PLAIN_FORMS)
         forms = asks if taken.changes_questions else "auto"
         why = "also as blanks, unfinished sentences and choices, else these bring it back"
         chosen.append(Choice("forms", forms, why))
-    return tuple(choice for choice in chosen if choice.name not in given)
+    return tuple(choice for choice in chosen if choice.name not in options)
 
 
-def with_method(given: Mapping[str, Any], rows: Sequence[Example] = ()) -> dict[str, Any]:
+def with_method(options: Mapping[str, Any], rows: Sequence[Example] = ()) -> dict[str, Any]:
     """Return the given options with those of the chosen method; without rows, as for questions with answers."""
-    return {**{choice.name: choice.value for choice in method_choices(given, rows)}, **given}
+    return {**{choice.name: choice.value for choice in method_choices(options, rows)}, **options}
 
 
 def choose(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     recipe: Recipe,
     rows: int,
@@ -261,7 +267,7 @@ def choose(
     """Choose the settings of a run that were not given.
 
     Args:
-        given: options that the user set; they stay. With a learning rate and a length, only the retain loss for
+        options: those that the user set; they stay. With a learning rate and a length, only the retain loss for
             self-generated answers is chosen.
         recipe: the method.
         rows: number of forget rows.
@@ -271,27 +277,31 @@ def choose(
         fitted: the memory strategy that fits there.
         auto_memory: apply this strategy even where nothing else is chosen.
     """
-    length = any(name in given for name in LENGTH_OPTIONS)
-    adapters = int(given.get("lora_r", fitted.strategy.options.get("lora_r", 0)))
+    length = any(name in options for name in LENGTH_OPTIONS)
+    adapters = int(options.get("lora_r", fitted.strategy.options.get("lora_r", 0)))
     needed = (
         f"{fitted.strategy.description}: about {fitted.memory.peak / 1e9:.1f} GB of {fitted.free / 1e9:.1f} GB free"
     )
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.strategy.options)).items()]
-    itself = Choice("retain_loss", "kl", "keeps the answers as they are instead of training on them")
-    kept = [itself] if recipe.retain_loss == "nll" else []
-    if is_expert_run(given):
-        alone = [*(ways if auto_memory else ()), *(kept if self_generated_answers else ())]
-        return tuple(choice for choice in alone if choice.name not in given)
-    batch = batch_size(given, rows)
-    each = math.ceil(rows / (batch * int(given.get("gradient_accumulation_steps", 1))))
-    every = eval_every(each)
+    kept = []
+    if recipe.retain_loss == "nll":
+        kept = [Choice("retain_loss", "kl", "keeps the answers as they are instead of training on them")]
+    if is_expert_run(options):
+        alone = []
+        if auto_memory:
+            alone += ways
+        if self_generated_answers:
+            alone += kept
+        return tuple(choice for choice in alone if choice.name not in options)
+    batch = batch_size(options, rows)
+    steps_per_epoch = math.ceil(rows / (batch * int(options.get("gradient_accumulation_steps", 1))))
+    every = eval_every(steps_per_epoch)
+    rate, why_rate = 5e-5 * 576 / hidden, f"initial value: 5e-5 * 576 / hidden size {hidden}"
+    if adapters:
+        rate, why_rate = 10 * rate, f"{why_rate}, times 10 for LoRA"
     choices = [
         *ways,
-        Choice(
-            RATE_OPTION,
-            5e-5 * 576 / hidden * (10 if adapters else 1),
-            f"initial value: 5e-5 * 576 / hidden size {hidden}" + (", times 10 for LoRA" if adapters else ""),
-        ),
+        Choice(RATE_OPTION, rate, why_rate),
         Choice("per_device_train_batch_size", batch, f"for {rows} forget rows"),
         Choice("gradient_accumulation_steps", 1, "one batch per step, as there are few rows"),
     ]
@@ -304,16 +314,16 @@ def choose(
             Choice("save_strategy", "steps", "a killed run resumes from a checkpoint"),
             Choice("save_steps", 5 * every, "every fifth evaluation step"),
         ]
-    if multiplies_bfloat16(device) and not given.get("fp16"):
+    if multiplies_bfloat16(device) and not options.get("fp16"):
         choices.append(Choice("bf16", True, "faster on this device; weights stay float32"))
-    if recipe.scores is not None and "scorer_from" not in given:
+    if recipe.scores is not None and "scorer_from" not in options:
         choices.append(Choice("scorer_prior", "labels", "starts from the facts of the rows, found by evidence"))
-    return tuple(choice for choice in (*choices, *kept) if choice.name not in given)
+    return tuple(choice for choice in (*choices, *kept) if choice.name not in options)
 
 
-def batch_size(given: Mapping[str, Any], rows: int) -> int:
+def batch_size(options: Mapping[str, Any], rows: int) -> int:
     """Return the number of forget rows in a batch."""
-    return int(given.get("per_device_train_batch_size", min(8, rows)))
+    return int(options.get("per_device_train_batch_size", min(8, rows)))
 
 
 def eval_every(steps_per_epoch: int) -> int:

@@ -103,17 +103,19 @@ def _public(rows: RowsUsed) -> RowsUsed:
 
 def _settings(request: RequestRecord, *, seed: int) -> tuple[Choice, ...]:
     """Return every chosen setting with its reason, then the given ones."""
-    chosen = {
-        choice.name: replace(
-            choice, value=f"{choice.value:.3g}" if isinstance(choice.value, float) else str(choice.value)
-        )
-        for choice in request.choices
-    }
-    given = {
-        name: Choice(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
-        for name, value in request.key["options"].items()
-    }
-    return (*(chosen | given | chosen).values(), Choice("seed", str(seed), ""))
+    # Chosen numbers are computed, with digits that say nothing; given ones are shown as they were given.
+    settings = [replace(choice, value=_shown_value(choice.value, ".3g")) for choice in request.choices]
+    chosen = {choice.name for choice in settings}
+    for name, value in request.key["options"].items():
+        if name not in chosen:
+            settings.append(Choice(name, public_text(_shown_value(value, "g")), ""))
+    return (*settings, Choice("seed", str(seed), ""))
+
+
+def _shown_value(value: object, number_format: str) -> str:
+    if isinstance(value, float):
+        return format(value, number_format)
+    return str(value)
 
 
 def _limitations(asked: StatesAsked, *, rows: int) -> Iterator[str]:

@@ -4,8 +4,9 @@ Every few steps it counts the forget rows that are still known, in the forms tha
 measures the loss on retained data. Rows that are still known are drawn more often from then on. If progress is slow and less
 than a quarter of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit,
 the best weights are restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until
-greedy answers do not state the facts either. If such a leak does not shrink and less than half of the retain limit is used, the
-rate is doubled, up to its first value. At the end nine tenths of the change are kept if answers then state no facts, either.
+greedy answers do not state the facts either, and can be read. If facts that leak do not become fewer and less than half of the
+retain limit is used, the rate is doubled, up to its first value. At the end nine tenths of the change are kept if the answers
+then pass the same check.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class AdaptiveController(TrainerCallback):
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
         """End training unless greedy answers still state facts and further training may help."""
         start = time.monotonic()
-        earlier = [each.leak for each in self.history if each.leak is not None]
+        earlier = [record.leak for record in self.history if record.leak is not None]
         leak = self._find_leak(at_most=self._tolerated_leak)
         self.trainer.paused_seconds += time.monotonic() - start
         measured = self.history[-1] = _with_leak(measured, leak)
@@ -207,15 +208,20 @@ class AdaptiveController(TrainerCallback):
         if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.severity < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
-            if self.adapt and lowered and not shrinks and self._uses_less_than(MAX_SHARE_FOR_RETURN, measured):
+            if (
+                self.adapt
+                and leak.places
+                and lowered
+                and not shrinks
+                and self._uses_less_than(MAX_SHARE_FOR_RETURN, measured)
+            ):
                 self._scale_rate(RATE_FACTOR, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")
 
     def _unlearn_leaks(self, leak: Leak) -> None:
         """Give turns of forgotten rows to those that leak, for the rest of the run."""
-        found = self.evaluations.leaking_rows(leak)
-        further = sorted(set(found).difference(self._leaked))
+        further = sorted(set(self.evaluations.leaking_rows(leak)).difference(self._leaked))
         if further:
             self._leaked = tuple(sorted({*self._leaked, *further}))
             self.trainer.sampler.prefer_also(self._leaked)
@@ -391,7 +397,7 @@ class AdaptiveController(TrainerCallback):
     @property
     def _tolerated_leak(self) -> float:
         """The largest leak that is no worse than the smallest so far; no leak is better than any."""
-        smallest = min((each.leak for each in self.history if each.leak is not None), default=math.inf)
+        smallest = min((record.leak for record in self.history if record.leak is not None), default=math.inf)
         return smallest + LEAK_TOLERANCE if smallest else 0.0
 
     def _keep_if_best(self, measured: EvaluationRecord) -> None:

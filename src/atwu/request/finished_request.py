@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +13,11 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.columns import RETAIN
 from atwu.modeling.load import load_tokenizer, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.measurement import RowEncoding, measured_sets
-from atwu.request.request_folder import RequestFolder
+from atwu.request.request_folder import RequestFolder, RowsUsed
 from atwu.request.row_facts import with_facts
 from atwu.training.run_folder import output_path, unfinished
 
@@ -99,18 +98,15 @@ class FinishedRequest:
         Raises:
             MissingInputError: the forget rows are missing or changed.
         """
-        holdout = self.request.holdout
-        unseen: Sequence[Example] = ()
-        with contextlib.suppress(OSError, ValueError):
-            rows = load_rows(holdout.source).rows
-            if fingerprint(rows) == holdout.fingerprint:
-                unseen = rows
+        given_retain: Sequence[Example] = ()
+        if self.request.measured_retain and self.request.retain is not None:
+            given_retain = _rows_as_then(self.request.retain)
         return measured_sets(
             self.forget_rows,
             self.folder.rows(RETAIN) or (),
-            unseen,
+            _rows_as_then(self.request.holdout),
             self.folder.rows("general") or (),
-            self.folder.rows("neighbours") or (),
+            self.folder.neighbours(given_retain),
             self.folder.rows("chained") or (),
         )
 
@@ -121,7 +117,7 @@ class FinishedRequest:
         Raises:
             MissingInputError: they are missing or changed.
         """
-        source = self.folder.forget_source(self.record["data"][FORGET]["source"])
+        source = self.folder.forget_source(self.request.forget.source)
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:
@@ -129,3 +125,14 @@ class FinishedRequest:
         if fingerprint(rows) != self.request.forget.fingerprint:
             raise MissingInputError(f"{source} has other rows than the forget rows of the run")
         return with_facts(rows, self.request.facts)
+
+
+def _rows_as_then(used: RowsUsed) -> Sequence[Example]:
+    """Return rows of a request; none if they are missing or were changed."""
+    try:
+        rows = load_rows(used.source).rows
+    except (OSError, ValueError):
+        return ()
+    if fingerprint(rows) != used.fingerprint:
+        return ()
+    return rows

@@ -171,9 +171,12 @@ class GoalEvaluations:
 
     def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; with sharded weights all measure."""
-        found = measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
+        if self.trainer.sharded:
+            measured = measure()
+        else:
+            measured = broadcast_from_main(self.trainer.args, measure)
         release_freed_memory(self.trainer.args.device)
-        return found
+        return measured
 
     def _measure(self, step: int) -> tuple[EvaluationRecord, KnownRows]:
         with self._rounded():

@@ -177,8 +177,12 @@ def ask_after_examples(
         return FactTable(())
 
 
-def untested(rows: Sequence[Example]) -> tuple[str, ...]:
-    """Return what a verdict on these forget rows does not cover."""
+def untested(rows: Sequence[Example], *, retain_given: bool) -> tuple[str, ...]:
+    """Return what a verdict on these forget rows does not cover.
+
+    Args:
+        retain_given: there are rows of the user that must stay.
+    """
     questions = [row for row in rows if row.messages]
     without = sum(not row.paraphrases for row in questions)
     items = []
@@ -189,6 +193,8 @@ def untested(rows: Sequence[Example]) -> tuple[str, ...]:
     elif without:
         which = "the rows have none" if without == len(questions) else f"{without} of {len(questions)} rows have none"
         items.append(f"paraphrases: {which} (atwu rows paraphrases writes them)")
+    if not retain_given:
+        items.append("rows of your own that must stay: none were given (--retain FILE)")
     return (
         *items,
         "other languages, questions that do not name the subject",

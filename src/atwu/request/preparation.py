@@ -15,7 +15,7 @@ from atwu._cache import key_differences
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.base import LoadedRows
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import absolute_source, load_rows
 from atwu.data.passages import has_wording
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
@@ -23,7 +23,6 @@ from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.fact_table import GENERAL
 from atwu.evaluation.metrics.key_tokens import known_probabilities
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.modeling.device import free_memory
 from atwu.modeling.layers import bfloat16_weights
 from atwu.modeling.load import model_fingerprint
@@ -51,9 +50,9 @@ from atwu.request.measurement import (
     measured_sets,
     states_own_question,
 )
-from atwu.request.related_questions import related_rows
-from atwu.request.related_texts import related_texts
-from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
+from atwu.request.related_questions import MEASURED_RETAIN_ROWS, MEASURED_ROWS, known_retain_rows, related_rows
+from atwu.request.related_texts import recited_retain_texts, related_texts
+from atwu.request.request_folder import MeasuredRetainRow, RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
@@ -75,7 +74,7 @@ MOST_CHARS_PER_TOKEN = 32
 answer less than an eighth would be unlearned; and to find its facts takes minutes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PreparedRequest:
     """A request that is ready for training, or trained."""
 
@@ -88,6 +87,11 @@ class PreparedRequest:
     model: Any = None
     """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
     in several processes, of which only the first one measures; and in a request that was begun by another process."""
+
+    def take_model(self) -> Any:
+        """Return the model, which is no longer kept here: the original one may need its memory."""
+        model, self.model = self.model, None
+        return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class _WrittenRows:
     """General questions with the model's answers, which are only measured."""
     neighbours: tuple[Example, ...]
     """Rows about related subjects that are only measured."""
+    measured_retain: Mapping[int, Example]
+    """Given retain rows that are neighbours, too, by their place."""
 
 
 def prepare(
@@ -133,7 +139,7 @@ def prepare(
     _check_sets(request)
     _check_lengths(request, config.max_length)
     files = RequestFolder(folder.work)
-    if _resumes(folder, files, key):
+    if _resumes(folder, files, key, asked=request.asked is not None):
         return _resume(request, files, say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
@@ -154,8 +160,9 @@ def prepare(
     training = UnlearnConfig(**chosen_options(request, choices))
     check_run(request.source, training, folder, tokenizer=original.tokenizer)
     written = _write_rows(request, training, original, say)
+    neighbours = (*written.neighbours, *written.measured_retain.values())
     sets = measured_sets(
-        written.forget, written.retain, request.holdout_rows, written.general, written.neighbours, request.chained
+        written.forget, written.retain, request.holdout_rows, written.general, neighbours, request.chained
     )
     if not _asks_for_training(request):
         nothing = _nothing_to_forget(request, original, sets, RowEncoding(config.system, config.max_length), say)
@@ -171,9 +178,12 @@ def prepare(
         key=key,
         model=str(request.source.model),
         fingerprint=original.fingerprint,
-        forget=RowsUsed.of(request.forget, request.rows, each=True),
-        retain=RowsUsed.of(request.retain, tuple(written.retain)) if written.retain else None,
-        holdout=RowsUsed.of(request.holdout, request.holdout_rows),
+        forget=RowsUsed.of(absolute_source(request.forget), request.rows, with_ids=True),
+        retain=RowsUsed.of(absolute_source(request.retain), tuple(written.retain)) if written.retain else None,
+        holdout=RowsUsed.of(absolute_source(request.holdout), request.holdout_rows),
+        measured_retain=tuple(
+            MeasuredRetainRow(place, RowFact.of(row)) for place, row in written.measured_retain.items()
+        ),
         max_retain_increase=request.max_retain_increase,
         system=config.system,
         max_length=config.max_length,
@@ -188,7 +198,7 @@ def prepare(
     model = _model_to_train(original.network, config, training)
     del original
     gc.collect()
-    files.begin(record, sets[GENERAL], written.generated, sets[NEIGHBOURS])
+    files.begin(record, sets[GENERAL], written.generated, written.neighbours)
     return PreparedRequest(sets, written.generated, record, _marked(request, written.forget), model)
 
 
@@ -278,7 +288,15 @@ def _write_rows(
         for line in facts_shown(forget):
             say(line)
         among = () if request.asked is None else request.asked.like
-        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, system=system)
+        measured_retain: Mapping[int, Example] = {}
+        if request.retain_rows is not None and training.recipe().reads_retain:
+            measured_retain = {
+                **known_retain_rows(read, request.retain_rows, forget, system=system),
+                **recited_retain_texts(read, request.retain_rows, forget),
+            }
+            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, beside related ones")
+        most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
+        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
         forget = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or alternatives)
@@ -301,7 +319,7 @@ def _write_rows(
         if request.retain_rows is None:
             generated = own_answers
     neighbours = (*about.neighbours, *texts.neighbours)
-    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours)
+    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours, measured_retain)
 
 
 def _describe_retain(request: UnlearningRequest, general: int, texts: int, related: int) -> str:
@@ -373,18 +391,22 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], devi
     Raises:
         ValueError: none fits.
     """
-    given = chosen_options(request, methods) | {
-        "per_device_train_batch_size": batch_size(request.options, len(request.rows))
-    }
-    adds, tokenizer = chooses_method(request.options), load_checked_tokenizer(request.source)
-    lengths = batch_of(request.rows, request.retain_rows, UnlearnConfig(**given), tokenizer, adds=adds)
-    chooses, free = request.auto_memory or not is_expert_run(given), free_memory(device)
-    estimates = strategy_estimates(request.source, given, lengths, device=device.type, free=free, chosen=chooses)
+    options = chosen_options(request, methods)
+    options["per_device_train_batch_size"] = batch_size(request.options, len(request.rows))
+    tokenizer = load_checked_tokenizer(request.source)
+    adds = chooses_method(request.options)
+    lengths = batch_of(request.rows, request.retain_rows, UnlearnConfig(**options), tokenizer, adds=adds)
+    chooses = request.auto_memory or not is_expert_run(options)
+    free = free_memory(device)
+    estimates = strategy_estimates(request.source, options, lengths, device=device.type, free=free, chosen=chooses)
     return first_that_fits(estimates, device=device.type)
 
 
-def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) -> bool:
+def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any], *, asked: bool) -> bool:
     """Whether this same request was begun here and continues; what another one left is removed.
+
+    Args:
+        asked: this request has rows here that the original model said.
 
     Raises:
         FileExistsError: another request has training results.
@@ -399,7 +421,7 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
                 f"{', '.join(key_differences(before or {}, key))}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
-    files.clear()
+    files.clear(keep_asked=asked)
     folder.clear()
     return False
 
@@ -410,7 +432,7 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    general, neighbours = files.rows("general") or (), files.rows("neighbours") or ()
+    general, neighbours = files.rows("general") or (), files.neighbours(request.retain_rows or ())
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
     return PreparedRequest(sets, generated, record, _marked(request, rows))

@@ -2,7 +2,8 @@
 
 "What is the capital of France?" becomes "What is the capital of Germany?". Such rows are what unlearning damages first, and
 have the same syntax as the forget rows. Those about two names in three join the retain set. Of the others those that the
-model knows are the neighbour set of the verdict: what it makes up may change without any loss of knowledge.
+model knows are the neighbour set of the verdict: what it makes up may change without any loss of knowledge. Given retain rows
+that are like the forget rows join it.
 Related names are those of a shipped list whose hidden states in the model are closest to the name in the question.
 """
 
@@ -14,11 +15,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from atwu.data.encode import Encoder
+from atwu.benchmarks.base import evenly_spaced
 from atwu.data.fact import asked_part, key_token_spans
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
 from atwu.data.schema import Example
+from atwu.data.text_similarity import closest_rows
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.key_tokens import key_token_probability
@@ -65,6 +67,10 @@ KNOWN_FORMS = ("lower_case", "two_turns")
 SURE = 0.4
 """Smallest key-token probability of an answer that a model knows; many that it repeats in these forms are made up all the same,
 with .1 to .35 (France on SmolLM2)."""
+MEASURED_RETAIN_ROWS = 12
+"""Given retain rows in the neighbour set, at most: half of it. Not measured."""
+COMPARED_RETAIN_ROWS = 5_000
+"""Given retain rows that are compared with the forget rows, at most, evenly spaced."""
 GIVEN_TO_MANY = 3
 """Names, of those asked so far, to which a model gives the same answer, from which it is knowledge about none of them. A model
 that was fine-tuned on illnesses gives a few of them to everybody, mountains included; kept as they are, they held up what had
@@ -90,6 +96,7 @@ def related_rows(
     earlier: Sequence[Example] = (),
     train: bool = True,
     among: Collection[str] = (),
+    most: int = MEASURED_ROWS,
     system: str | None = None,
 ) -> RelatedRows:
     """Return rows about related subjects, to train on and to measure.
@@ -103,6 +110,7 @@ def related_rows(
         earlier: forget rows of earlier requests.
         train: without it, there are no rows to train on.
         among: related names are of these, such as other persons; empty for all shipped names.
+        most: rows to measure, at most.
     """
     generator = read.generator
     to_train, to_measure = related_questions(read.neighbours, forget, earlier=earlier, among=among)
@@ -129,10 +137,42 @@ def related_rows(
         for row in _likely_told_apart_and_repeated(rows, read, system=system):
             # Two names with one answer, such as Sweden and Swedish, would count one fact twice.
             known.setdefault(_asked_answer(row), row)
-        if len(known) >= MEASURED_ROWS:
+        if len(known) >= most:
             break
     alternatives = tuple(alternatives_of(row, answered.get(place, ())) for place, row in enumerate(forget))
-    return RelatedRows(trained, tuple(known.values())[:MEASURED_ROWS], alternatives)
+    return RelatedRows(trained, tuple(known.values())[:most], alternatives)
+
+
+def known_retain_rows(
+    read: ModelReader, retain: Sequence[Example], forget: Sequence[Example], *, system: str | None = None
+) -> dict[int, Example]:
+    """Return given retain rows that are most like forget rows and that the model knows, with their facts marked.
+
+    Whoever gives rows about other people wants to see that these stay. They are trained on, too.
+
+    Returns:
+        Place among the retain rows -> row, at most `MEASURED_RETAIN_ROWS`.
+    """
+    places = [
+        place
+        for place in evenly_spaced(range(len(retain)), COMPARED_RETAIN_ROWS)
+        if retain[place].messages and key_token_spans(retain[place])
+    ]
+    asked = [row for row in forget if row.messages]
+    if not places or not asked:
+        return {}
+    closest = closest_rows(asked, [retain[place] for place in places])
+    # Rows about one person are often the closest ones of several forget rows, so each takes another one first.
+    shifted = [several[turn % len(several) :] + several[: turn % len(several)] for turn, several in enumerate(closest)]
+    candidates = list(dict.fromkeys(places[index] for index in _in_turn(shifted)))
+    known: dict[int, Example] = {}
+    for start in range(0, len(candidates), ASKED_TOGETHER):
+        by_row = {retain[place].messages: place for place in candidates[start : start + ASKED_TOGETHER]}
+        for row in _likely_told_apart_and_repeated([retain[place] for place in by_row.values()], read, system=system):
+            known[by_row[row.messages]] = row
+        if len(known) >= MEASURED_RETAIN_ROWS:
+            break
+    return dict([*known.items()][:MEASURED_RETAIN_ROWS])
 
 
 def _answered(
@@ -161,7 +201,7 @@ def _likely_told_apart_and_repeated(rows: Sequence[Example], read: ModelReader, 
     """
     if not rows:
         return []
-    likely = _sure_of(rows, read.generator, system=system)
+    likely = _sure_of(rows, read)
     evidence = evidence_of(likely, read, read.neighbours)
     apart = [(row, values) for row, values in zip(likely, evidence, strict=True) if is_told_apart(values)]
     known: Sequence[Example] = mark_facts([row for row, _ in apart], read, evidence=[values for _, values in apart])
@@ -170,11 +210,10 @@ def _likely_told_apart_and_repeated(rows: Sequence[Example], read: ModelReader, 
     return list(known)
 
 
-def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None) -> tuple[Example, ...]:
+def _sure_of(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
     """Return the rows whose key tokens have a high probability."""
-    encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    readings = read_tokens(generator.model, encoded, entropy=False)
-    pairs = zip(rows, readings, strict=True)
+    encoded = read.encoder.encode_rows(rows, what="neighbours").rows
+    pairs = zip(rows, read_tokens(read.generator.model, encoded, entropy=False), strict=True)
     return tuple(row for row, tokens in pairs if (key_token_probability(row, tokens) or 0.0) >= SURE)
 
 

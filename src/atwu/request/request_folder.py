@@ -29,7 +29,7 @@ from atwu.request.regression_check import Baseline
 from atwu.request.row_facts import RowFact
 from atwu.training.run_folder import REQUEST_FOLDER
 
-REQUEST_SCHEMA: Final = "atwu.request/5"
+REQUEST_SCHEMA: Final = "atwu.request/6"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
@@ -50,9 +50,12 @@ class RowsUsed:
     """Hash of every row (`row_id`)."""
 
     @classmethod
-    def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
-        """Describe some rows; with `each`, also by the hash of every row."""
-        return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
+    def of(cls, source: str, rows: Sequence[Example], *, with_ids: bool = False) -> RowsUsed:
+        """Describe some rows; with `with_ids`, also by the hash of every row."""
+        ids: tuple[str, ...] = ()
+        if with_ids:
+            ids = tuple(row_id(row) for row in rows)
+        return cls(source, len(rows), fingerprint(rows), ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,15 @@ class EarlierRequest:
     baseline: Baseline
     retain_loss_increase: float | None
     """In nats/token; None if it was not a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRetainRow:
+    """A given retain row that is a neighbour, without its text."""
+
+    place: int
+    """Place among the retain rows."""
+    fact: RowFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,8 @@ class RequestRecord:
     forget: RowsUsed
     retain: RowsUsed | None
     holdout: RowsUsed
+    measured_retain: tuple[MeasuredRetainRow, ...]
+    """Given retain rows in the neighbour set."""
     max_retain_increase: float
     system: str | None
     max_length: int
@@ -106,7 +120,7 @@ class RequestRecord:
     """The requests that left the original model, the first one first."""
     replaced_run_digest: str | None = None
     """Digest of the `run.json` at the output that this request replaces."""
-    schema: Literal["atwu.request/5"] = REQUEST_SCHEMA
+    schema: Literal["atwu.request/6"] = REQUEST_SCHEMA
 
 
 class RequestFolder:
@@ -152,8 +166,11 @@ class RequestFolder:
             return str(self.rows_file)
         return recorded
 
-    def clear(self) -> None:
-        """Remove everything but what the original model said."""
+    def clear(self, *, keep_asked: bool) -> None:
+        """Remove everything; with `keep_asked`, but what the original model said, from which the request starts."""
+        if not keep_asked:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
         kept = {ROWS_NAME, CHAINED_NAME, ASKED_NAME}
         entries = [*self.path.iterdir()] if self.path.is_dir() else []
         for entry in entries:
@@ -179,7 +196,7 @@ class RequestFolder:
         Args:
             general: answers of the original model to general questions.
             kept: self-generated retain rows; None if rows were given.
-            neighbours: the neighbour set.
+            neighbours: rows of the neighbour set that the model wrote; of given ones, `request` has the places.
         """
         self.path.mkdir(parents=True, exist_ok=True)  # with the rows that the model said
         write_rows(self.path / "general.jsonl", general)
@@ -203,6 +220,20 @@ class RequestFolder:
     def answers(self, name: str) -> FactTable:
         """Read what the model `before` or `after` said, without texts; raises FileNotFoundError or ValueError."""
         return read_fact_table(self.path / ANSWERS_NAME.format(name))
+
+    def neighbours(self, retain: Sequence[Example]) -> tuple[Example, ...]:
+        """Return the neighbour set: rows that the model wrote, then given retain rows.
+
+        Args:
+            retain: the retain rows; of others than those of the request, none is in the set.
+        """
+        rows = tuple(self.rows("neighbours") or ())
+        if self.key() is None:
+            return rows
+        request = self.request()
+        if request.retain is None or fingerprint(retain) != request.retain.fingerprint:
+            return rows
+        return (*rows, *(measured.fact.put_on(retain[measured.place]) for measured in request.measured_retain))
 
     def rows(self, name: str) -> Sequence[Example] | None:
         """Read the rows `general`, `neighbours`, `retain`, `rows` or `chained`; None if there are none."""

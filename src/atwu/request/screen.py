@@ -132,7 +132,7 @@ def wrap_text(text: str, first: str = "", rest: str = "") -> list[str]:
 
 def excerpt(text: str, part: str, width: int) -> str:
     """Cut a text to one line of at most `width` characters that shows one part of it, in brackets."""
-    line, shown = (" ".join(printable(each).split()) for each in (text, part))
+    line, shown = (" ".join(printable(words).split()) for words in (text, part))
     start = line.find(shown)
     if not shown or start < 0:
         return shorten(line, width)

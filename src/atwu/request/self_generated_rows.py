@@ -21,7 +21,7 @@ from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.request.auto_settings import Choice
-from atwu.request.retain_set import FACT_TOKENS, form_answers, lower_words, names, states_any
+from atwu.request.retain_set import FACT_TOKENS, form_answers, names, names_any, states_any
 
 SAMPLED_FORMS = ("continuation", "statement", "tell_about")
 SAMPLED_TEXTS = 3
@@ -42,8 +42,8 @@ def self_generated_forget_rows(
     """
     asked = forms or ("question",)
     rows = [row for row in rows if row.chance_run is None]
-    written = [each for each in rows_in_forms(rows, asked) if each.can_be_asked]
-    texts = [each for each in written if each.form in SAMPLED_FORMS]
+    written = [form_row for form_row in rows_in_forms(rows, asked) if form_row.can_be_asked]
+    texts = [form_row for form_row in written if form_row.form in SAMPLED_FORMS]
     if "tell_about" in asked:
         written += requests_about_subjects(rows)
     answers = form_answers(generator, written, Decoding(), system=system)
@@ -51,11 +51,11 @@ def self_generated_forget_rows(
     answers += form_answers(
         generator, texts, sampled, system=system, draws=SAMPLED_TEXTS, progress="texts of the forget rows"
     )
-    found = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
-    if not found:
+    stating = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
+    if not stating:
         return ()
-    why = f"{len(found)} self-generated answers that phrase a fact differently"
-    return (Choice("further_forget", load_rows(found).source, why),)
+    why = f"{len(stating)} self-generated answers that phrase a fact differently"
+    return (Choice("further_forget", load_rows(stating).source, why),)
 
 
 def self_generated_retain_rows(
@@ -78,7 +78,10 @@ def self_generated_retain_rows(
         forms: as above.
     """
     others = [form for form in forms if form != "question"]
-    written = [each for each in rows_in_forms(rows, others) if each.index >= len(rows) - of] if others and of else []
+    written: list[FormRow] = []
+    if others and of:
+        first = len(rows) - of
+        written = [form_row for form_row in rows_in_forms(rows, others) if form_row.index >= first]
     answers = form_answers(
         generator,
         written,
@@ -87,24 +90,26 @@ def self_generated_retain_rows(
         progress="forms of related questions",
     )
     subjects = names(forget)
-    found = [
-        _own_answer(each, answer)
-        for each, answer in zip(written, answers, strict=True)
-        if is_text(answer) and subjects.isdisjoint(lower_words(answer)) and not states_any(answer, forget)
+    answered = [
+        _answered(form_row, answer)
+        for form_row, answer in zip(written, answers, strict=True)
+        if is_text(answer) and not names_any(answer, subjects) and not states_any(answer, forget)
     ]
-    why = f"{len(found)} self-generated answers to other forms of related questions"
+    retain_rows = [*further, *answered]
+    if not retain_rows:
+        return ()
+    why = f"{len(answered)} self-generated answers to other forms of related questions"
     if further:
         why = f"{why}, {len(further)} to general and related questions, which are refused otherwise"
-    every = [*further, *found]
-    return (Choice("further_retain", load_rows(every).source, why),) if every else ()
+    return (Choice("further_retain", load_rows(retain_rows).source, why),)
 
 
-def _own_answer(written: FormRow, answer: str) -> Example:
-    """Return a row with the model's own answer; what it says after the opening of a text is labelled."""
-    if not written.opening:
-        return written.row.with_answer(answer)
-    text = f"{written.opening} {answer}"
-    return written.row.with_answer(text, ((len(written.opening) + 1, len(text)),))
+def _answered(form_row: FormRow, answer: str) -> Example:
+    """Return a row with what the model answers; what it says after the opening of a text is labelled."""
+    if not form_row.opening:
+        return form_row.row.with_answer(answer)
+    text = f"{form_row.opening} {answer}"
+    return form_row.row.with_answer(text, ((len(form_row.opening) + 1, len(text)),))
 
 
 def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str]) -> tuple[Example, ...]:
@@ -122,27 +127,38 @@ def rows_that_state_the_fact(written: Sequence[FormRow], answers: Sequence[str])
         sentence with the last statement of the wanted text (`find_statements`), the statements labelled.
     """
     rows: dict[tuple[tuple[Message, ...], str], tuple[Example, str, list[Span]]] = {}
-    for each, answer in zip(written, answers, strict=True):
-        aliases = () if each.form in REVERSED_FORMS else each.row.aliases  # these name the key text
-        question = each.row.question
-        statements = [
-            span for part in each.parts for span in find_statements(answer, part, aliases=aliases, question=question)
-        ]
+    for form_row, answer in zip(written, answers, strict=True):
+        statements = _statements(form_row, answer)
         if not statements:
             continue
-        start = len(each.opening) + 1 if each.opening else 0
-        text = f"{each.opening} {answer}" if each.opening else answer
+        text, start = answer, 0
+        if form_row.opening:
+            text, start = f"{form_row.opening} {answer}", len(form_row.opening) + 1
         # One answer may state the facts of several rows ("Tell me about Egypt."); one without its label would be held in place.
-        _, _, spans = rows.setdefault((each.row.messages, text), (each.row, text, []))
+        _, _, spans = rows.setdefault((form_row.row.messages, text), (form_row.row, text, []))
         spans += [(start + begin, start + end) for begin, end in statements]
-    found: dict[Example, None] = {}
-    for written_row, text, spans in rows.values():
+    stating: dict[Example, None] = {}
+    for row, text, spans in rows.values():
         labels = merged_spans(spans)
+        said = text
         end = _SENTENCE_END.search(text, labels[-1][1])
-        said = text[: end.end() if end else len(text)].rstrip()
-        if said.strip() != written_row.answer.strip() and is_text(said):
-            found.setdefault(replace(written_row.with_answer(said, labels), paraphrases=(), wrong_answers=()))
-    return tuple(found)
+        if end is not None:
+            said = text[: end.end()]
+        said = said.rstrip()
+        if said.strip() != row.answer.strip() and is_text(said):
+            stating.setdefault(replace(row.with_answer(said, labels), paraphrases=(), wrong_answers=()))
+    return tuple(stating)
+
+
+def _statements(form_row: FormRow, answer: str) -> list[Span]:
+    """Return where an answer states what a row in a form asks for."""
+    aliases = form_row.row.aliases
+    if form_row.form in REVERSED_FORMS:
+        aliases = ()  # they name the key text, which is what a reversed question says
+    question = form_row.row.question
+    return [
+        span for part in form_row.parts for span in find_statements(answer, part, aliases=aliases, question=question)
+    ]
 
 
 ALTERNATE_INSTRUCTIONS = {
@@ -187,40 +203,45 @@ def alternate_answers(
     Raises:
         ValueError: a plain text row, which has no question.
     """
-    if (plain := next((index for index, row in enumerate(rows) if not row.messages), None)) is not None:
-        raise ValueError(f"forget set, row {plain + 1}: a plain text row has no question; leave it out.")
+    for number, row in enumerate(rows, start=1):
+        if not row.messages:
+            raise ValueError(f"forget set, row {number}: a plain text row has no question; leave it out.")
     if kind == "vague":
-        rows = [
-            row
-            if text == row.question
-            else replace(row, messages=(*row.messages[:-1], Message("user", text)), paraphrases=())
-            for row in rows
-            for text in (row.question, *row.paraphrases)
-        ]
+        rows = [asked_row for row in rows for asked_row in _with_each_paraphrase(row)]
     generator, store = TransformersGenerator(model, tokenizer), GenerationStore()
     decoding = Decoding(max_new_tokens=LONGEST, temperature=1.0, seed=seed, stop=("Question:",))
     asked = [
         (Message("user", f"Question: {row.question}\nAnswer: {row.answer}\n\n{ALTERNATE_INSTRUCTIONS[kind]}"),)
         for row in rows
     ]
-    found: list[dict[str, None]] = [{} for _ in rows]
+    alternates: list[dict[str, None]] = [{} for _ in rows]
     for attempt in range(attempts):
         sampled = [
             (index, Prompt(messages, prefill="Alternate answer:", draw=attempt * count + number))
             for index, messages in enumerate(asked)
-            for number in range(count - len(found[index]))
+            for number in range(count - len(alternates[index]))
         ]
-        made = generate_all(
+        generations = generate_all(
             generator, [prompt for _, prompt in sampled], decoding, store=store, progress=f"alternates, {attempt + 1}"
         )
-        for (index, _), each in zip(sampled, made, strict=True):
-            if is_alternate(rows[index], each):
-                found[index][each.answer] = None
+        for (index, _), generation in zip(sampled, generations, strict=True):
+            if is_alternate(rows[index], generation):
+                alternates[index][generation.answer] = None
     return tuple(
-        replace(row, alternate=text) for row, texts in zip(rows, found, strict=True) for text in texts or (None,)
+        replace(row, alternate=text) for row, texts in zip(rows, alternates, strict=True) for text in texts or (None,)
     )
 
 
-def is_alternate(row: Example, made: Generation) -> bool:
+def _with_each_paraphrase(row: Example) -> list[Example]:
+    """Return a row as written, and with each paraphrase in place of its question."""
+    turns = row.messages[:-1]
+    return [
+        row,
+        *(replace(row, messages=(*turns, Message("user", text)), paraphrases=()) for text in row.paraphrases),
+    ]
+
+
+def is_alternate(row: Example, generation: Generation) -> bool:
     """Whether a sampled answer has text, ends by itself, and says no key token that the question does not say."""
-    return is_text(made.answer) and made.tokens < LONGEST and not states_any(made.answer, [row])
+    ends = generation.tokens < LONGEST
+    return is_text(generation.answer) and ends and not states_any(generation.answer, [row])

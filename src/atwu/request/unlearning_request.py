@@ -133,18 +133,17 @@ class UnlearningRequest:
         words = [*program(), "unlearn", "--model", str(self.source.model), "--output", str(self.output)]
         words += flags(flags_of(self.asked, self.forget))
         written = ("source", "forget_set", "output", "asked", "options", "model")
-        given = {
-            each.name: getattr(holder, each.name)
+        changed = {
+            argument.name: getattr(holder, argument.name)
             for holder in (self, self.source)
-            for each in dataclasses.fields(holder)
-            if each.name not in written and getattr(holder, each.name) != each.default
+            for argument in dataclasses.fields(holder)
+            if argument.name not in written and getattr(holder, argument.name) != argument.default
         }
-        with_flags = {option.name for option in dataclasses.fields(UnlearnOptions)} | {
-            *FURTHER_FLAGS,
-            *component_options(),
-        }
-        as_json = {name: value for name, value in self.options.items() if name not in with_flags}
-        words += flags({**given, **{name: value for name, value in self.options.items() if name in with_flags}})
+        fields = {option.name for option in dataclasses.fields(UnlearnOptions)}
+        has_flag = fields.union(FURTHER_FLAGS, component_options())
+        with_flag = {name: value for name, value in self.options.items() if name in has_flag}
+        as_json = {name: value for name, value in self.options.items() if name not in has_flag}
+        words += flags({**changed, **with_flag})
         if as_json:
             words += ["--training-args", json.dumps(as_json)]
         return command_line(words)
@@ -179,20 +178,20 @@ class UnlearnResult:
         return verdict_html(self.verdict)
 
 
-def check_arguments(**given: Any) -> None:
+def check_arguments(**arguments: Any) -> None:
     """Check the types and bounds of arguments of `atwu.request.unlearn.unlearn`."""
     for name in ("options", "columns"):
-        if not isinstance(given.get(name) or {}, Mapping):
-            raise TypeError(f"{name} must be a mapping of names to values, got {type(given[name]).__name__}.")
+        if not isinstance(arguments.get(name) or {}, Mapping):
+            raise TypeError(f"{name} must be a mapping of names to values, got {type(arguments[name]).__name__}.")
     for option in _ARGUMENTS:
-        if option.name in given:
-            option.value(given[option.name], strict=True)
+        if option.name in arguments:
+            option.value(arguments[option.name], strict=True)
 
 
-def flags(given: Mapping[str, Any]) -> list[str]:
+def flags(options: Mapping[str, Any]) -> list[str]:
     """Return options as words of a command line; None values are left out."""
     words = []
-    for name, value in given.items():
+    for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
