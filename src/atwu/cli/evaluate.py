@@ -135,7 +135,7 @@ class EvaluateCommand:
         from atwu.benchmarks.base import evenly_spaced
         from atwu.evaluation.evaluate import Evaluation
         from atwu.judge.open_judge import open_judge
-        from atwu.modeling.open_model import check_noun_finder, check_system_prompt
+        from atwu.modeling.open_model import check_system_prompt
         from atwu.report.table_writers import panel_table
 
         model = self._checked()
@@ -165,8 +165,6 @@ class EvaluateCommand:
         known = self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
-            if "scores" in names:
-                warn(filter(None, [check_noun_finder(name, config.noun_finder)]))
         judge = open_judge(self.judging)
         cost = JudgeCost(judge, stop=self.judging.estimate)
         rows = {name: open_rows(source) for name, source in sources.items()}

@@ -33,7 +33,7 @@ from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.load import check_model_name, check_objects, load_config, model_fingerprint
-from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
+from atwu.modeling.open_model import ModelLoadArgs, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 
 
@@ -132,8 +132,6 @@ def evaluate(
         name = name or str(model)
         scorer, auxiliary = scorer or find_scorer(model), auxiliary or find_auxiliary_models(model)
         notes.extend(filter(None, [check_system_prompt(name, config.system)]))
-        if "scores" in names:
-            notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     # The pool changes in-context examples and frequencies, so its rows are a part of what was measured.
     every = dict(sets)

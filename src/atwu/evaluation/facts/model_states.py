@@ -196,7 +196,7 @@ def _descend(
     from torch import nn
 
     from atwu.data.pairing import collate_rows
-    from atwu.methods.losses.reduction import token_mean
+    from atwu.methods.component_inputs import token_mean
     from atwu.modeling.forward import forward_tokens
 
     for weight in weights:
