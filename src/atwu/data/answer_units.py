@@ -54,13 +54,14 @@ _NAME = regex.compile(
 """A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
 _SIGNS = regex.compile(
     r"`[^`\n]+`"
+    r"|(?<![\w&])(?:\p{L}{1,3}(?:\+\+?|#)(?![\w+#])|(?:\p{Lu}|AB|0)[-−](?=[.,;:!?)]|\s*$|\s+\p{Ll}{3})(?!\s+(?:and|und|oder|bis)\b))"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
     r"|(?<!\S)--?[A-Za-z][\w-]*(?:=\S*\w)?|\w+\[[^\]\n]{1,40}\]"
     r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, a flag ("--no-color"), a type ("dict[str, int]"), a clause, score, height
+"""Code in backticks, a letter with a sign ("AB+", "C++"), a password in quotes, a formula, a flag ("--no-color"), a type ("dict[str, int]"), a clause, score, height
 or position ("14(b)", "3:1", "6'2\""), or a run of signs such as a password: one unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""

@@ -33,8 +33,8 @@ _LONGEST_NAME = 4
 _EVERYDAY = 5.9
 """Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
 _LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
-_YES_OR_NO, _TITLES, _CONJUNCTIONS = (
-    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions")
+_YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER = (
+    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
 _MAX_GAP = 3
@@ -44,6 +44,8 @@ _LONG_NUMBER = 6
 _SHORT_CODE = 2
 """Maximum number of letters that a sign behind them turns into something else: "C" and "C++", "A+" and "A-"."""
 _TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
+_CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
+"""A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
 _SLACK = 4
 """Maximum number of further words among those of a wanted text in another order."""
 
@@ -56,6 +58,10 @@ class _Element:
     value: Value | None = None
     canonical: tuple[str, ...] = ()
     """Readings of the value."""
+    signs: str = ""
+    """Signs directly behind a short word: "C++", "A-"."""
+    flag: str = ""
+    """The letter of an option in code, whose case matters: "-D"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +130,19 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
         elif word.unspaced and elements and elements[-1].value is None and elements[-1].words[-1].unspaced:
             elements[-1] = _Element((*elements[-1].words, word))
         else:
-            elements.append(_Element((word,)))
+            flag = ""
+            if re.search(r"(?<!\S)-[A-Za-z]$", wanted[: word.end]):
+                flag = wanted[word.start : word.end]
+            elements.append(_Element((word,), signs=_signs_behind(wanted, word), flag=flag))
     return tuple(elements)
+
+
+def _signs_behind(text: str, word: FoldedWord) -> str:
+    """Return the signs directly behind a word that is short enough for them to make it another one."""
+    signs = _TRAILING_SIGNS.match(text, word.end)
+    if signs is None or word.end - word.start > _SHORT_CODE or not word.text.isalpha():
+        return ""
+    return signs[0].replace("−", "-")
 
 
 def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
@@ -140,8 +157,25 @@ def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
             if element.value or len(element.words[0].text) > 1 or not element.words[0].capital
         ]
         content = [*longer, content[-1]]
-    telling = [element for element in content if element.value or element.words[0].text not in _FUNCTION_WORDS]
+    telling = [
+        element
+        for element in content
+        if element.value or element.words[0].text not in _FUNCTION_WORDS or _is_designation(element, elements)
+    ]
     return tuple(telling or content or elements)
+
+
+def _is_designation(element: _Element, elements: Sequence[_Element]) -> bool:
+    """Return whether a word is a capital letter that tells things of one name apart: "hepatitis A", "Class D", "O negative".
+
+    At the beginning of a text, it is an article or a conjunction, unless what follows belongs to a letter.
+    """
+    word = element.words[0]
+    if element.value is not None or len(word.text) != 1 or not word.capital:
+        return False
+    if element is not elements[0] or element.signs:
+        return True
+    return len(elements) > 1 and (elements[1].value is not None or elements[1].words[0].text in _BEHIND_LETTER)
 
 
 def _pieces(element: _Element) -> tuple[_Element, ...]:
@@ -193,7 +227,7 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
     content = _content(elements)
     if len(content) == 1:
         spans = (_single(said, place, content[0]) for place in range(len(said.words)))
-        yield from (span for span in spans if span is not None and _same_signs(said.text, span, wanted))
+        yield from (span for span in spans if span is not None)
     else:
         for place in range(len(said.words)):
             end = _in_order(said, place, content) or _surname_first(said, place, content)
@@ -203,10 +237,11 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        # One word of a name in code, such as "CACHE_DIR", names other things, too.
-        identifier = re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
-        if rarest is not None and not identifier:
-            yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
+        if rarest is not None and _CODE.fullmatch(wanted.strip()) is None:
+            for place, word in enumerate(said.words):
+                if word.forms & rarest.words[0].forms and not _is_told_apart(said, place, elements):
+                    yield word.start, word.end
+        yield from _verbatim(said.text, wanted.strip())
     digits = sum(char.isdecimal() for char in wanted)
     if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -223,7 +258,10 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
                 return end
         return None
     end = place + 1
-    same = bool(said.words[place].forms & element.words[0].forms)
+    word = said.words[place]
+    same = bool(word.forms & element.words[0].forms)
+    same &= _signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
+    same &= element.flag in ("", said.text[word.start : word.end])
     if element.words[0].unspaced:
         # Every character is a word here, so a word is a run of them.
         end = place + len(element.words)
@@ -256,16 +294,6 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
     return start, stop
-
-
-def _same_signs(text: str, span: Span, wanted: str) -> bool:
-    """Return whether a short code has the signs behind it that are wanted."""
-    letters = text[span[0] : span[1]]
-    if len(letters) > _SHORT_CODE or not letters.isalpha() or letters.casefold() not in wanted.casefold():
-        return True
-    end = wanted.casefold().index(letters.casefold()) + len(letters)
-    said, sought = _TRAILING_SIGNS.match(text, span[1]), _TRAILING_SIGNS.match(wanted, end)
-    return said is not None and sought is not None and said[0].replace("−", "-") == sought[0].replace("−", "-")
 
 
 def _in_order(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
@@ -341,6 +369,7 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
     if len(content) == 1 and len(wanted) == 1 and len(wanted[0].text) < 2:
         return
     sought = join(wanted)
+    digits = sum(char.isdecimal() for char in sought)
     for place, first in enumerate(said.words):
         if not sought.startswith(first.text):
             continue
@@ -348,8 +377,8 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
         # Words are added as long as together they begin like what is sought.
         while len(joined) < len(sought) and end < len(said.words) and sought.startswith(joined):
             joined, end = joined + said.words[end].text, end + 1
-        # The same division was compared word by word already.
-        divided = end - place != len(wanted)
+        # The same division was compared word by word already, unless it is a part of a value.
+        divided = end - place != len(wanted) or digits >= _LONG_NUMBER
         # A number that begins or ends inside a value is another number.
         values = ((begin, stop) for begin, (_, stop, _) in said.values.items())
         cut = any(begin < place < stop or begin < end < stop for begin, stop in values)
@@ -441,6 +470,38 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     if any(word.forms & other.forms for other in folded_words(question)):
         return None
     return words[rarest]
+
+
+def _is_told_apart(said: _Said, place: int, elements: Sequence[_Element]) -> bool:
+    """Return whether a rare word stands beside another number or letter than the wanted one: "Larch Road 11", "hepatitis C".
+
+    Words of the wanted text may stand between them, and before the rare word small ones, too: "11, rue de la Paix".
+    """
+    telling = [
+        element
+        for element in elements
+        if (element.value is not None and element.value.kind == "number") or _is_designation(element, elements)
+    ]
+    own = frozenset(form for element in elements for word in element.words for form in word.forms)
+    for step, passed_over in ((1, own), (-1, own | _FUNCTION_WORDS)):
+        beside = place + step
+        while 0 <= beside < len(said.words) and said.words[beside].text in passed_over:
+            beside += step
+        if not telling or not 0 <= beside < len(said.words):
+            continue
+        word, first, last = said.words[beside], min(beside, place), max(beside, place)
+        between = said.text[said.words[first].end : said.words[last].start]
+        letter = step > 0 and len(word.text) == 1 and word.capital
+        amount = beside in said.values and said.values[beside][0].kind != "number"
+        if (word.text[0].isdecimal() or letter) and not amount and not re.search(r"[.!?;:\n]", between):
+            return True
+    return False
+
+
+def _verbatim(text: str, wanted: str) -> Iterator[Span]:
+    """Find a text of several words as it is written, whatever signs are between them: "h7!Kq-92zt"."""
+    for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text):
+        yield match.span()
 
 
 _LEAD = re.compile(
