@@ -87,3 +87,111 @@ def test_an_option_with_another_letter_is_not_chosen() -> None:
     options = ("hepatitis A", "hepatitis B", "hepatitis C")
     assert chosen_option("hepatitis D", options) is None
     assert chosen_option("She has hepatitis C.", options) == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "question"),
+    [
+        ("34 years", "She is 34.", "How old is Mara Lind?"),
+        ("34 years", "Thirty-four", "How old is Mara Lind?"),
+        ("34 Jahre", "Sie ist 34.", ""),
+        ("34 ans", "Elle en a trente-quatre.", ""),
+        ("29 años", "Tiene veintinueve.", ""),
+        ("34 года", "Ей 34.", ""),
+        ("34 سنة", "عمرها 34.", ""),
+        ("34岁", "34", ""),
+        ("two children", "Two.", "How many children does she have?"),
+    ],
+)
+def test_a_number_is_said_without_its_measure(wanted: str, text: str, question: str) -> None:
+    assert states(text, wanted, question=question)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "question"),
+    [
+        ("34 years", "She has 34 cousins.", "How old is Mara Lind?"),
+        ("34 years", "43.", ""),
+        ("34 years", "34%", ""),
+        ("34 years", "34-inch", ""),
+        ("two children", "Two cousins.", "How many children does she have?"),
+        ("two children", "Two.", ""),
+    ],
+)
+def test_a_number_with_another_measure_is_another_amount(wanted: str, text: str, question: str) -> None:
+    assert not states(text, wanted, question=question)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("$3 million", "About $3M."),
+        ("$4.5 billion", "$4.5B"),
+        ("2.3 billion euros", "2,3 Mrd. Euro"),
+        ("3 Mio. Euro", "3.000.000 €"),
+        ("80 000 рублей", "80000 руб."),
+        ("120 000 рублей", "120 тыс. рублей"),
+        ("八千元", "8000元"),
+        ("80000元", "八万元"),
+        ("12000元", "一万二千元"),
+        ("500万円", "五百万円です"),
+        ("1986年5月12日", "一九八六年五月十二日"),
+        ("34岁", "三十四岁"),
+        ("type 2 diabetes", "Type II diabetes."),
+        ("stage 3 breast cancer", "Stage III breast cancer"),
+        ("diabetes tipo 2", "Diabetes tipo II."),
+        ("World War II", "World War 2"),
+    ],
+)
+def test_an_amount_and_a_number_in_other_signs_are_the_same(wanted: str, text: str) -> None:
+    assert states(text, wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("$3 million", "$3"),
+        ("$3 million", "3 m"),
+        ("$3 million", "3M makes tape."),
+        ("2.3 billion euros", "2,3 Mio. Euro"),
+        ("80000元", "八千元"),
+        ("50", "五十嵐さんです。"),
+        ("type 2 diabetes", "Type I diabetes."),
+        ("1", "I do not know."),
+    ],
+)
+def test_another_amount_is_not_the_wanted_one(wanted: str, text: str) -> None:
+    assert not states(text, wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "stated"),
+    [
+        ("Yes", "Yes she does.", True),
+        ("No", "No she is not.", True),
+        ("Ja", "Ja er wohnt dort.", True),
+        ("Oui", "Oui elle travaille.", True),
+        ("No", "No one knows.", False),
+        ("Yes", "Yes men are bad.", False),
+    ],
+)
+def test_a_yes_or_no_begins_a_sentence_without_a_comma(wanted: str, text: str, stated: bool) -> None:
+    assert states(text, wanted) is stated
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ("Option B is correct.", 1),
+        ("B is correct.", 1),
+        ("The answer is B because she lives there.", 1),
+        ("Oslo is correct; Linz is wrong.", 1),
+        ("Oslo ist richtig, Linz ist falsch.", 1),
+        ("Linz is not right, Rome is.", 2),
+        ("B is wrong.", None),
+        ("A is a letter.", None),
+        ("A city is as good.", None),
+    ],
+)
+def test_an_option_is_chosen_before_a_reason_and_not_where_it_is_called_wrong(answer: str, place: int | None) -> None:
+    assert chosen_option(answer, ("Linz", "Oslo", "Rome", "Bern")) == place

@@ -20,7 +20,7 @@ from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, polar_word, word_frequency
-from atwu.data.question_types import follows, word_list
+from atwu.data.question_types import follows, question_type, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values
 
@@ -71,6 +71,8 @@ _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "sh
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _TWO = {"es": "dos", "it": "due"}
 """Number words that are other words elsewhere, so that `find_values` leaves them out."""
+_VERB_FIRST = ("ar",)
+"""Languages whose sentences begin with their verb."""
 _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _MAY_END = "的是"
@@ -146,6 +148,10 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     units.sort(key=lambda unit: unit.start)
     if len(units) > 1 and row.answer[units[1].start] in "`-":  # "Run `git log`", "Use --all"
+        units[0] = replace(units[0], framing=True)
+    # A verb before the subject of the question: "تعاني ليلى من السكري".
+    verb_first = language in _VERB_FIRST and len(units) > 2 and units[1].asked and units[1].content
+    if verb_first and not units[0].asked and question_type(row) in (None, "place", "amount", "time"):
         units[0] = replace(units[0], framing=True)
     return tuple(units)
 

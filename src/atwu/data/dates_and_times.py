@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from atwu.data.amounts import number_runs
+from atwu.data.amounts import CHINESE_NUMBER, number_runs, read_chinese_number
 from atwu.data.value_parts import BEGIN, END, VALUE_WORDS, Value, any_of, split_names
 
 _PLAIN_I = str.maketrans("İı", "Ii")
@@ -67,7 +67,15 @@ def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
 
 
+_CHINESE_DATE = re.compile(rf"({CHINESE_NUMBER}{{4}})年({CHINESE_NUMBER}{{1,2}})月({CHINESE_NUMBER}{{1,3}})日")
+
+
 def find_dates(text: str) -> Iterator[Value]:
+    for match in _CHINESE_DATE.finditer(text):
+        year, month, day = (read_chinese_number(match[group]) for group in (1, 2, 3))
+        canonical = iso_date(str(year), month, day)
+        if canonical is not None:
+            yield Value(*match.span(), "date", canonical)
     if not any(char.isdigit() for char in text):
         return
     patterns = _numbered_month_patterns()

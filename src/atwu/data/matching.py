@@ -33,8 +33,8 @@ _LONGEST_NAME = 4
 _EVERYDAY = 5.9
 """Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
 _LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
-_YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER = (
-    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter")
+_YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER, _SUBJECTS = (
+    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter", "subjects")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
 _MAX_GAP = 3
@@ -46,6 +46,10 @@ _SHORT_CODE = 2
 _TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
 _CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
 """A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
+_ROMAN = {numeral: str(number) for number, numeral in enumerate(_LISTS["roman_numbers"].split(), 1)}
+"""Numbers of kings, wars, types and stages."""
+_MEASURES = frozenset(join(folded_words(word)) for word in _LISTS["measures"].split())
+_CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
 _SLACK = 4
 """Maximum number of further words among those of a wanted text in another order."""
 
@@ -62,6 +66,8 @@ class _Element:
     """Signs directly behind a short word: "C++", "A-"."""
     flag: str = ""
     """The letter of an option in code, whose case matters: "-D"."""
+    roman: str = ""
+    """The number of a word that is a Roman one: "2" for "II"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +139,14 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
             flag = ""
             if re.search(r"(?<!\S)-[A-Za-z]$", wanted[: word.end]):
                 flag = wanted[word.start : word.end]
-            elements.append(_Element((word,), signs=_signs_behind(wanted, word), flag=flag))
+            signs, roman = _signs_behind(wanted, word), _roman_number(wanted, word)
+            elements.append(_Element((word,), signs=signs, flag=flag, roman=roman))
     return tuple(elements)
+
+
+def _roman_number(text: str, word: FoldedWord) -> str:
+    """Return the number that a word in Roman capitals is; empty for other words."""
+    return _ROMAN.get(text[word.start : word.end], "")
 
 
 def _signs_behind(text: str, word: FoldedWord) -> str:
@@ -242,6 +254,7 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
                 if word.forms & rarest.words[0].forms and not _is_told_apart(said, place, elements):
                     yield word.start, word.end
         yield from _verbatim(said.text, wanted.strip())
+        yield from _number_alone(said, content, question)
     digits = sum(char.isdecimal() for char in wanted)
     if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -251,6 +264,8 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
     """Return the index behind an element that the text says at a word; None if it does not."""
     if element.value is not None:
         if place not in said.values:
+            if element.value.kind == "number" and _roman_number(said.text, said.words[place]) in element.canonical:
+                return place + 1
             return None
         value, end, canonical = said.values[place]
         for one, other in itertools.product(canonical, element.canonical):
@@ -258,6 +273,8 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
                 return end
         return None
     end = place + 1
+    if element.roman and place in said.values and said.values[place][0].canonical == element.roman:
+        return place + 1
     word = said.words[place]
     same = bool(word.forms & element.words[0].forms)
     same &= _signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
@@ -277,6 +294,9 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
         return None
     start, stop = said.words[place].start, said.words[end - 1].end
     if element.value is not None:
+        # A Roman number alone is a word: "I" is not 1.
+        if place not in said.values:
+            return None
         value = said.values[place][0]
         # Of a date that is said for a wanted year, only the year is marked.
         year = said.text.find(element.value.canonical, value.start, value.end)
@@ -286,7 +306,10 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
-        if re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:]):
+        alone = re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:])
+        following = [other.text for other in said.words[end : end + 1] if other.text in _SUBJECTS]
+        # "Yes she does": at the beginning, its sentence may follow without a comma.
+        if alone or (place == 0 and following):
             return start, stop
         return None
     # "will" is no "Will", unless the whole text is written without capitals.
@@ -498,6 +521,26 @@ def _is_told_apart(said: _Said, place: int, elements: Sequence[_Element]) -> boo
     return False
 
 
+def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> Iterator[Span]:
+    """Find the number of a number with its measure where nothing is counted: "She is 34." for "34 years".
+
+    The measure is a word of time, or one of the question: "two children" to "How many children does she have?".
+    """
+    if len(content) != 2 or content[0].value is None or content[0].value.kind != "number":
+        return
+    measure = content[1].words[0]
+    asked = any(measure.forms & word.forms for word in folded_words(question))
+    if join(content[1].words) not in _MEASURES and not asked:
+        return
+    for place, (value, end, _) in said.values.items():
+        if value.kind in _COUNTS:
+            continue
+        span = _single(said, place, content[0])
+        # "34 cousins" are no age.
+        if span is not None and re.match(_CLAUSE_END, said.text[said.words[end - 1].end :]):
+            yield span
+
+
 def _verbatim(text: str, wanted: str) -> Iterator[Span]:
     """Find a text of several words as it is written, whatever signs are between them: "h7!Kq-92zt"."""
     for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text):
@@ -508,7 +551,8 @@ _LEAD = re.compile(
     r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
     r"|it\s+is\b|it's)?"
     r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
-    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
+    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$"
+    r"|\s+(?:is\s+(?:the\s+)?(?:correct|right|true|answer)\b|because\b|since\b|as\b)(?P<why>.*)$)",
     re.DOTALL,
 )
 """An answer that starts with an option letter, possibly after words like "The answer is"."""
@@ -519,6 +563,10 @@ _LAST_LETTER = re.compile(rf"^(?:\S+\s+){{0,6}}\S*?({_ALONE.pattern})\W*$")
 """A letter at the end of a short answer, in any language: "Die richtige Antwort ist C.", "正确答案是B。"."""
 _DENIED = re.compile(
     r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
+)
+
+_CALLED_WRONG = re.compile(
+    r"\W*\s(?:is|are|would be|ist|est|es|è)\s+(?:wrong|incorrect|false|not|falsch|nicht|faux|falso)\b", re.IGNORECASE
 )
 
 
@@ -542,7 +590,7 @@ def option_letter(answer: str, count: int) -> tuple[int, str] | None:
         return None
     rest = ""
     if lead is not None:
-        rest = lead["rest"] or lead["after"] or ""
+        rest = lead["rest"] or lead["after"] or lead["why"] or ""
     return letters.index(letter), rest.strip()
 
 
@@ -559,7 +607,11 @@ def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     named: dict[int, list[Span]] = {}
     for place, option in enumerate(options):
         spans = find_statements(answer, option)
-        named[place] = [span for span in spans if not _DENIED.search(answer[: span[0]])]
+        named[place] = [
+            span
+            for span in spans
+            if not _DENIED.search(answer[: span[0]]) and not _CALLED_WRONG.match(answer[span[1] :])
+        ]
     chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
     if len(chosen) == 1:
         return chosen[0]
