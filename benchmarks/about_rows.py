@@ -54,7 +54,7 @@ def ask_all(
     said: dict[str, Answers] = {}
     for name, model in models.items():
         generator = TransformersGenerator(*model)
-        answers = answerer(generator, system=runs[0].reading.system, store=GenerationStore(), progress=name)
+        answers = answerer(generator, system=runs[0].row_encoding.system, store=GenerationStore(), progress=name)
         said[name] = Answers(*(ask_facts(answers, several) for several in askings))
     return said
 
@@ -62,7 +62,7 @@ def ask_all(
 def written_askings(rows: Sequence[Example], run: FinishedRequest) -> list[Asking]:
     """Return hand-written rows in all ways of the verdict, with the facts that the original model marks."""
     original = TransformersGenerator(*run.open_original())
-    reader = ModelReader(original, system=run.reading.system, max_length=run.reading.max_length)
+    reader = ModelReader(original, system=run.row_encoding.system, max_length=run.row_encoding.max_length)
     return fact_askings(mark_facts(rows, reader))
 
 

@@ -131,9 +131,11 @@ def answer(model: str, questions: Sequence[str]) -> list[str]:
 
 
 def ask(people: Path, output: Path) -> None:
-    """Ask the original and the unlearned model of each request the same questions and print what they say."""
+    """Ask the original and the unlearned model of each finished request the same questions and print what they say."""
     known: dict[tuple[str, str], str] = {}
     for name, model, _ in write_forget_files(people, output):
+        if not (output / f"out-{name}" / "verdict.json").exists():
+            continue
         asked = questions_of(name, people)
         new = list(dict.fromkeys(question for _, question, _ in asked if (model, question) not in known))
         known.update(zip(((model, question) for question in new), answer(model, new), strict=True))

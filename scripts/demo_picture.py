@@ -54,7 +54,7 @@ def draw(verdict: RequestVerdict, answers: Sequence[tuple[str, str, str]], score
         grid.add_row(Text("after", "dim"), Text(textwrap.shorten(after, LONGEST, placeholder=" …")), end_section=True)
         grid.add_row("", "")
     console.print(grid)
-    render_terminal(scored, console, dark=dark)
+    render_terminal(scored, console)
     return console.export_svg(title="atwu unlearn", theme=DARK if dark else LIGHT, code_format=FORMAT, unique_id="atwu")
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from atwu._extras import require
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import absolute_source, load_rows
 from atwu.data import records
 from atwu.data.schema import Example
 
@@ -448,3 +448,12 @@ class TestColumns:
         path = save(tmp_path, "rows.jsonl", b'{"question": "Who?", " question": "Where?", "answer": "Pella."}')
         with pytest.raises(ValueError, match="same name up to surrounding spaces"):
             load_rows(path)
+
+
+def test_a_recorded_source_names_its_files_from_anywhere(tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / "rows.jsonl")
+    assert absolute_source("rows.jsonl") == file
+    assert absolute_source("rows.jsonl:question=q") == f"{file}:question=q"
+    assert absolute_source("people:tiny:retain") == "people:tiny:retain"

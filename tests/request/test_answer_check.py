@@ -32,7 +32,7 @@ ROWS = (
 
 
 class Mapped:
-    """A generator that is a mapping: it answers every question that holds some text with a fact, others with nothing."""
+    """A generator that is a mapping: it answers every question that holds some text with a fact, others with a phrase."""
 
     identity = "mapped"
     model = SimpleNamespace(is_quantized=True)  # its weights are not rounded
@@ -44,7 +44,9 @@ class Mapped:
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Any) -> None:
         self.calls.append(prompts)
         asked = [prompt.messages[-1].content if prompt.messages else prompt.prefill for prompt in prompts]
-        said = [next((fact for text, fact in self.facts.items() if text in question), "-") for question in asked]
+        said = [
+            next((fact for text, fact in self.facts.items() if text in question), "So it is.") for question in asked
+        ]
         on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
 
 
@@ -69,7 +71,7 @@ class Thinks(Mapped):
     """Names the fact in its thoughts, and in no answer."""
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Any) -> None:
-        said = ["Tokyo.</think>-" if prompt.prefill == "<think>" else "-" for prompt in prompts]
+        said = ["Tokyo.</think>So." if prompt.prefill == "<think>" else "So it is." for prompt in prompts]
         on_done([(place, Generation(text, 1)) for place, text in enumerate(said)])
 
 
@@ -126,6 +128,17 @@ def test_a_fact_that_comes_back_with_rounded_weights_is_a_small_leak(monkeypatch
     assert 0 < leak.severity < STATING_LIMIT  # any leak without rounding is worse
     assert [CHECK.askings[place].prompt.messages[-1].content for place in leak.places] == [ROWS[0].question]
     assert not facts
+
+
+def test_answers_that_cannot_be_read_are_a_small_leak_of_no_place() -> None:
+    leak = find_leak({"": "20 mg of ... " * 12})
+    assert leak is not None
+    total = len(tabulate(CHECK.askings, [""] * len(CHECK.askings)).records)
+    assert leak.text == f"{total} of {total} answers cannot be read (at most 5 % should be)"
+    assert leak.severity <= STATING_LIMIT  # any fact that is stated is worse
+    assert leak.places == ()
+    one = find_leak({"Fill in the blank: The capital of Japan": "20 mg of ... " * 12})
+    assert one is None
 
 
 def test_a_check_ends_early_once_the_leak_is_certainly_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,14 @@ from atwu.methods.weightings.related_names import names_by_kind
 from atwu.request import asked_rows
 from atwu.request.asked_rows import AskedSource, asked_source, is_question_file
 from atwu.request.asking import subject_templates
+from atwu.request.asking.ask import AskRequest
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.request_folder import RequestFolder
 from atwu.request.verdict import QUESTIONS_KEPT, state_counts
+from atwu.training.config import UnlearnConfig
+from atwu.training.load_to_train import ModelSource
 from tests.commands import run_here
 from tests.request.tables import answer
 
@@ -155,6 +158,35 @@ def test_a_person_is_compared_with_other_persons_and_a_place_with_all_names(tmp_
     assert like("place") == ()
     assert set(names_by_kind()["scientists"]) <= set(like("person"))
     assert not set(names_by_kind()["countries"]) & set(like("person"))
+
+
+def test_rows_that_a_model_said_do_not_outlive_their_request(tmp_path: Path) -> None:
+    files = RequestFolder(tmp_path)
+    for keep_asked in (True, False):
+        files.path.mkdir(exist_ok=True)
+        files.rows_file.write_text("{}\n")
+        (files.path / "asked.json").write_text('{"key": {"asked": 1}}')
+        (files.path / "history.json").write_text("{}")
+        files.clear(keep_asked=keep_asked)
+        assert files.rows_file.exists() is keep_asked
+        assert not files.history.exists()
+
+
+def test_another_unfinished_request_is_refused_before_a_model_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked_rows, "_ask", None)
+    monkeypatch.setattr(asked_rows.RunFolder, "has_results", lambda _: True)
+    source, config = ModelSource(model="smollm2"), UnlearnConfig(use_cpu=True)
+    with pytest.raises(FileExistsError, match="unfinished request about something else"):
+        asked_rows.ask_for_rows(
+            AskedSource(names=("Egypt",)), source, config, tmp_path / "out", overwrite=False, say=lambda line: None
+        )
+
+
+def test_a_name_with_a_comma_is_refused() -> None:
+    with pytest.raises(ValueError, match="commas separate names"):
+        AskRequest(about=["Martin Luther King, Jr."])
 
 
 # From end to end

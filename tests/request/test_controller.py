@@ -58,7 +58,7 @@ class ScriptedEvaluations(GoalEvaluations):
 
     def find_leak(self, *, at_most: float = 0, first: Sequence[int] = ()) -> Leak | None:
         severity = self.leaks.pop(0) if self.leaks else 0
-        return Leak(severity, f"leak of {severity}") if severity else None
+        return Leak(severity, f"leak of {severity}", (0,)) if severity else None
 
     def leaking_rows(self, leak: Leak) -> tuple[int, ...]:
         return (round(10 * leak.severity),)
@@ -325,3 +325,12 @@ def test_rows_that_leak_are_left_alone_unless_asked_for() -> None:
     controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.3])
     controller.run()
     assert controller.trainer.sampler._known == (0,)
+
+
+def test_answers_that_cannot_be_read_do_not_raise_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    unreadable = Leak(0.01, "11 of 110 answers cannot be read")
+    monkeypatch.setattr(ScriptedEvaluations, "find_leak", lambda self, **_: unreadable)
+    controller = Scripted([KNOWN, *[GOOD] * 12])
+    controller.run()
+    assert any(line == "11 of 110 answers cannot be read; training continues" for line in controller.said)
+    assert not any("cannot be read; learning rate" in line for line in controller.said)

@@ -175,6 +175,7 @@ def test_what_all_requests_cost() -> None:
     assert "all 3 requests" in sentence
     assert "0.150 nats/token" in sentence
     assert total_cost([past([ITALY], increase=None)], 0.1) == ()
+    assert total_cost([past([ITALY], increase=0.1)], float("nan")) == ()
 
 
 def test_retain_rows_may_share_answers_but_not_questions_with_earlier_forget_rows() -> None:

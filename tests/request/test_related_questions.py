@@ -33,6 +33,7 @@ from atwu.request import related_questions as related
 from atwu.request import retain_set as asked_in_forms
 from atwu.request.related_questions import RelatedQuestion, related_rows
 from atwu.request.retain_set import states_any
+from atwu.request.row_facts import ModelReader
 from tests.micro_models import write_micro
 
 UNREAD = NameNeighbours(None, None)
@@ -313,15 +314,15 @@ def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
 ) -> None:
     model, tokenizer = open_model(str(write_micro(tmp_path / "model")), ModelLoadArgs())
     rows = tuple(Example.from_qa("Where?", f"It is {name}.") for name in ("Kelbury", "Tavi Brook", "Orla"))
-    generator = TransformersGenerator(model, tokenizer)
+    read = ModelReader(TransformersGenerator(model, tokenizer), system=None, max_length=512)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     found = [key_token_probability(*each) or 0.0 for each in zip(rows, read_tokens(model, encoded), strict=True)]
-    assert related._sure_of(rows, generator, system=None) == ()  # random weights
+    assert related._sure_of(rows, read) == ()  # random weights
     monkeypatch.setattr(related, "SURE", sorted(found)[1])
-    assert related._sure_of(rows, generator, system=None) == tuple(
+    assert related._sure_of(rows, read) == tuple(
         row for row, known in zip(rows, found, strict=True) if known >= sorted(found)[1]
     )
-    assert related._sure_of((), generator, system=None) == ()
+    assert related._sure_of((), read) == ()
 
 
 def test_rows_without_a_name_have_no_related_questions(nearest: None, answering: Callable[[Answers], None]) -> None:

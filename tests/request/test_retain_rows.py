@@ -19,6 +19,7 @@ from atwu.request.retain_set import (
     WHOLE_TOKENS,
     closest_corpus_rows,
     names,
+    names_any,
 )
 
 UNUSED: Any = SimpleNamespace(model=None, tokenizer=None)
@@ -168,3 +169,32 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_an_error(monkeypatch
     row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.")
     with pytest.raises(ValueError, match="none of the 1 rows of --corpus is usable"):
         retain.build_retain(UNUSED, [row], corpus=[row])
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "says", "does_not_say"),
+    [
+        ("Welche Krankheit hat Karl Mohn?", "Karl Mohn hat Gicht.", "Karl ist Maler.", "Welche Krankheit hat Newton?"),
+        ("Wie heißt der Arzt von Frau Ida Berg?", "Er heißt Klee.", "Ida malt.", "Der Arzt von Frau Roth heißt Beer."),
+        ("王芳服用什么药？", "王芳每天服用二甲双胍。", "王芳是一名护士。", "李伟服用什么药？"),
+        (
+            "田中花子の病気は何ですか。",
+            "田中花子は糖尿病を患っています。",
+            "田中花子は看護師です。",
+            "鈴木一郎の病気は何ですか。",
+        ),
+        ("ما مرض ليلى حداد؟", "تعاني ليلى حداد من مرض السكري.", "تعمل ليلى طبيبة.", "ما مرض سامي؟"),
+        (
+            "Какая болезнь у Ивана Петрова?",
+            "У Ивана Петрова астма.",
+            "Иван Петров живёт в Туле.",
+            "Какая болезнь у Анны?",
+        ),
+    ],
+)
+def test_names_are_found_in_languages_with_capital_nouns_without_capitals_and_with_endings(
+    question: str, answer: str, says: str, does_not_say: str
+) -> None:
+    subjects = names([Example.from_qa(question, answer)])
+    assert names_any(says, subjects)
+    assert not names_any(does_not_say, subjects)

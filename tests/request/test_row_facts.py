@@ -173,6 +173,7 @@ def test_rows_are_never_read_with_a_name_that_a_row_says() -> None:
         ("France has which capital?", None, None),  # a capital letter at the beginning indicates no name
         ("France has which capital?", "France", "France"),
         ("Who made bread?", None, None),
+        ("Welche Krankheit hat Karl Mohn?", None, "Karl Mohn"),
     ],
 )
 def test_what_is_replaced_in_a_question_is_its_subject_or_first_name(

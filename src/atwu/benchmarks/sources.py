@@ -125,6 +125,18 @@ def with_columns(source: str | Path, columns: Mapping[str, str]) -> str:
     return JOIN.join(names)
 
 
+def absolute_source(source: str) -> str:
+    """Return a source with absolute paths of its files, for a record that is read in another working directory."""
+    parts = []
+    for part in map(str, _parts(source)):
+        name = str(_columns_of(part)[0])
+        path = Path(name).expanduser()
+        if path.exists():
+            part = part.replace(name, str(path.absolute()), 1)
+        parts.append(part)
+    return JOIN.join(parts)
+
+
 def files_of(source: str | Path) -> list[Path]:
     """Return the files and folders on this machine that a source names."""
     names = (Path(_columns_of(part)[0]).expanduser() for part in _parts(source))

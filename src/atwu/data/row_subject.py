@@ -68,7 +68,7 @@ def find_subject(row: Example, fact: FactParts) -> Subject | None:
     """Return the subject of a question-answer row; None if no name or rare word can be asked for."""
     # A line break in place of each part, so that no name reaches over one.
     secret = fact.with_blanks(fact.parts, "\n")
-    names = [name for name in _names(row) if not _is_initials(name)]
+    names = [name for name in names_in_question(row) if not _is_initials(name)]
     names = [name for name in names if len(name) > _SHORT_NUMBER or any(char.isalpha() for char in name)] or names
     if row.subject:
         names.insert(0, row.subject)
@@ -123,8 +123,8 @@ def _is_initials(name: str) -> bool:
     return name.isupper() and len(name) <= _SHORT_INITIALS and not is_caseless(name)
 
 
-def _names(row: Example) -> Iterator[str]:
-    """Yield the names of a question and the parts of each, the longest first."""
+def names_in_question(row: Example) -> Iterator[str]:
+    """Yield the names in the question of a row and the parts of each, the longest first."""
     question = row.question
     language = detect_language(question)
     if language == "ja":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray, IntArray
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.encode import UNLIMITED, EncodedRow, Encoder
 from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import Example
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -129,8 +129,6 @@ MIN_TOKENS = 4
 UNLIKELY_SHARE = 0.25
 """Share of the least likely tokens that is left out: names and facts that the reading model does not know. With them, a
 sentence about an invented person (-5.7) is as unlikely as shuffled words (-4.8 to -8.8); without them, -3.2 against -4.2."""
-MAX_TOKENS = 1024
-"""Longest question and answer; longer answers are truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,9 @@ class OriginalReader:
         }
         if not told:
             return logps
-        encoder = Encoder(self.tokenizer, max_length=MAX_TOKENS, system=self.system)
+        # Questions that a model could answer fit; of a longer answer, what does not fit is left out.
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        encoder = Encoder(self.tokenizer, max_length=positions or UNLIMITED, system=self.system)
         encoded = encoder.encode_rows(told.values(), what="answers").rows
         for place, tokens in zip(told, read_tokens(self.model, encoded, entropy=False), strict=True):
             # The least likely tokens come first, and are left out.

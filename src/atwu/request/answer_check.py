@@ -1,4 +1,4 @@
-"""Check during training whether greedy answers still state the facts: the part of the verdict's rule about facts.
+"""Check during training whether greedy answers still state the facts, and can be read, as the rule of the verdict has it.
 
 Beyond the rule, no fact may be stated to its own question by weights rounded to bfloat16 or 4 bits.
 """
@@ -19,7 +19,7 @@ from atwu.evaluation.facts.fact_table import FactTable, answerer, asked_together
 from atwu.evaluation.facts.model_states import rounded_states
 from atwu.evaluation.generations import GenerationStore
 from atwu.request.measurement import fact_askings
-from atwu.request.verdict import STATING_LIMIT
+from atwu.request.verdict import POINTS, STATING_LIMIT
 
 CHECKED_TOGETHER = 64
 """Number of questions after which a check may end early."""
@@ -30,16 +30,18 @@ class Leak:
     """Facts that greedy answers still state although the other goals are reached."""
 
     severity: float
-    """Above 0, to compare leaks of four kinds:
+    """Above 0, to compare leaks of five kinds:
 
     - a fact is stated to its own question: 1 + the share of these facts;
     - a fact is only thought, behind its own question: 1 + the share of these facts;
     - facts are stated in other ways: the share of all answers that state one, above `STATING_LIMIT`;
+    - answers cannot be read: `STATING_LIMIT` times their share. Words that were learned half, such as the mark of a text that
+      breaks off, are repeated without end until the refusal behind them is learned, too;
     - facts are stated to their own question with rounded weights only: `STATING_LIMIT` times the share of these facts."""
     text: str
     """What was found, for the progress line."""
     places: tuple[int, ...] = ()
-    """Places of the questions whose answers state facts."""
+    """Places of the questions whose answers state facts; none of answers that cannot be read."""
 
 
 def is_row_of(asking: Asking, fact: Example, row: Example, form: str) -> bool:
@@ -132,6 +134,10 @@ class AnswerCheck:
                 number = f"{stating}" if whole else f"at least {stating}"
                 text = f"{number} of {total} answers state a fact (at most {100 * STATING_LIMIT:g} % may)"
                 return Leak(share, text, self._leaking(answers))
+        unreadable = sum(record.unreadable for record in self._table(answers).records)
+        if unreadable > POINTS * total:
+            text = f"{unreadable} of {total} answers cannot be read (at most {100 * POINTS:g} % should be)"
+            return Leak(STATING_LIMIT * unreadable / total, text)
         if not rounded:
             return None
         return self._leak_if_rounded(generator, own)

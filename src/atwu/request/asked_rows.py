@@ -141,6 +141,11 @@ def ask_for_rows(
     files = RequestFolder(folder.work)
     with folder.alone():
         if overwrite or files.asked_key() != key:
+            if not overwrite and folder.has_results():
+                raise FileExistsError(
+                    f"{folder.work} holds an unfinished request about something else; repeat its command to finish it, or "
+                    "pass --overwrite to discard it."
+                )
             result = _ask(asked, source, config, say)
             files.write_asked(result, key)
         else:

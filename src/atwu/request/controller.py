@@ -4,8 +4,9 @@ Every few steps it counts the forget rows that are still known, in the forms tha
 measures the loss on retained data. Rows that are still known are drawn more often from then on. If progress is slow and less
 than a quarter of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit,
 the best weights are restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until
-greedy answers do not state the facts either. If such a leak does not shrink and less than half of the retain limit is used, the
-rate is doubled, up to its first value. At the end nine tenths of the change are kept if answers then state no facts, either.
+greedy answers do not state the facts either, and can be read. If facts that leak do not become fewer and less than half of the
+retain limit is used, the rate is doubled, up to its first value. At the end nine tenths of the change are kept if the answers
+then pass the same check.
 """
 
 from __future__ import annotations
@@ -207,7 +208,13 @@ class AdaptiveController(TrainerCallback):
         if not self._end_if_stuck(control, leak.text):
             shrinks = bool(earlier) and leak.severity < earlier[-1]
             lowered = self.evaluations.learning_rate < self.trainer.args.learning_rate
-            if self.adapt and lowered and not shrinks and self._uses_less_than(MAX_SHARE_FOR_RETURN, measured):
+            if (
+                self.adapt
+                and leak.places
+                and lowered
+                and not shrinks
+                and self._uses_less_than(MAX_SHARE_FOR_RETURN, measured)
+            ):
                 self._scale_rate(RATE_FACTOR, leak.text)
             else:
                 self.say(f"{leak.text}; training continues")

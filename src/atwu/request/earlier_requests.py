@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def earlier_requests(model: str) -> tuple[EarlierRequest, ...]:
     increase = read_history(folder.history).retain_loss_increase or 0.0
     last = EarlierRequest(
         run=str(run.absolute()),
-        forget=record.forget,
+        # The folder with rows that the model said may have been moved since then.
+        forget=replace(record.forget, source=folder.forget_source(record.forget.source)),
         facts=record.facts,
         system=record.system,
         baseline=Baseline(before.count(), after.count(), facts_forgotten(after)),
@@ -121,7 +122,7 @@ def total_cost(earlier: Sequence[ReadRequest], increase: float | None) -> tuple[
         increase: increase of the loss on retained data by the last request, in nats/token; None if it is not a number.
     """
     increases = [*(past.request.retain_loss_increase for past in earlier), increase]
-    known = [value for value in increases if value is not None]
+    known = [value for value in increases if value is not None and math.isfinite(value)]
     if not earlier or len(known) < len(increases):
         return ()
     return (

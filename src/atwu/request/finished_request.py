@@ -13,7 +13,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
-from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.columns import RETAIN
 from atwu.modeling.load import load_tokenizer, model_fingerprint
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.measurement import RowEncoding, measured_sets
@@ -117,7 +117,7 @@ class FinishedRequest:
         Raises:
             MissingInputError: they are missing or changed.
         """
-        source = self.folder.forget_source(self.record["data"][FORGET]["source"])
+        source = self.folder.forget_source(self.request.forget.source)
         try:
             rows = load_rows(source).rows
         except (OSError, ValueError) as error:

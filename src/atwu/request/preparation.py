@@ -15,7 +15,7 @@ from atwu._cache import key_differences
 from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.base import LoadedRows
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import absolute_source, load_rows
 from atwu.data.passages import has_wording
 from atwu.data.question_forms import read_forms
 from atwu.data.schema import Example
@@ -50,8 +50,8 @@ from atwu.request.measurement import (
     measured_sets,
     states_own_question,
 )
-from atwu.request.related_questions import MEASURED_ROWS, known_retain_rows, related_rows
-from atwu.request.related_texts import related_texts
+from atwu.request.related_questions import MEASURED_RETAIN_ROWS, MEASURED_ROWS, known_retain_rows, related_rows
+from atwu.request.related_texts import recited_retain_texts, related_texts
 from atwu.request.request_folder import MeasuredRetainRow, RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
@@ -74,7 +74,7 @@ MOST_CHARS_PER_TOKEN = 32
 answer less than an eighth would be unlearned; and to find its facts takes minutes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PreparedRequest:
     """A request that is ready for training, or trained."""
 
@@ -87,6 +87,11 @@ class PreparedRequest:
     model: Any = None
     """The original model, to be trained in place. None if it has to be loaded: for quantized weights, which are other weights;
     in several processes, of which only the first one measures; and in a request that was begun by another process."""
+
+    def take_model(self) -> Any:
+        """Return the model, which is no longer kept here: the original one may need its memory."""
+        model, self.model = self.model, None
+        return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ def prepare(
     _check_sets(request)
     _check_lengths(request, config.max_length)
     files = RequestFolder(folder.work)
-    if _resumes(folder, files, key):
+    if _resumes(folder, files, key, asked=request.asked is not None):
         return _resume(request, files, say)
     methods = method_choices(request.options, request.rows)
     config = UnlearnConfig(**chosen_options(request, methods))
@@ -173,9 +178,9 @@ def prepare(
         key=key,
         model=str(request.source.model),
         fingerprint=original.fingerprint,
-        forget=RowsUsed.of(request.forget, request.rows, with_ids=True),
-        retain=RowsUsed.of(request.retain, tuple(written.retain)) if written.retain else None,
-        holdout=RowsUsed.of(request.holdout, request.holdout_rows),
+        forget=RowsUsed.of(absolute_source(request.forget), request.rows, with_ids=True),
+        retain=RowsUsed.of(absolute_source(request.retain), tuple(written.retain)) if written.retain else None,
+        holdout=RowsUsed.of(absolute_source(request.holdout), request.holdout_rows),
         measured_retain=tuple(
             MeasuredRetainRow(place, RowFact.of(row)) for place, row in written.measured_retain.items()
         ),
@@ -284,10 +289,13 @@ def _write_rows(
             say(line)
         among = () if request.asked is None else request.asked.like
         measured_retain: Mapping[int, Example] = {}
-        if request.retain_rows is not None:
-            measured_retain = known_retain_rows(read, request.retain_rows, forget, system=system)
-            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, and related questions")
-        most = MEASURED_ROWS - len(measured_retain)
+        if request.retain_rows is not None and training.recipe().reads_retain:
+            measured_retain = {
+                **known_retain_rows(read, request.retain_rows, forget, system=system),
+                **recited_retain_texts(read, request.retain_rows, forget),
+            }
+            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, beside related ones")
+        most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
         about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
         forget = tuple(
@@ -394,8 +402,11 @@ def fitting_strategy(request: UnlearningRequest, methods: Sequence[Choice], devi
     return first_that_fits(estimates, device=device.type)
 
 
-def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) -> bool:
+def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any], *, asked: bool) -> bool:
     """Whether this same request was begun here and continues; what another one left is removed.
+
+    Args:
+        asked: this request has rows here that the original model said.
 
     Raises:
         FileExistsError: another request has training results.
@@ -410,7 +421,7 @@ def _resumes(folder: RunFolder, files: RequestFolder, key: Mapping[str, Any]) ->
                 f"{', '.join(key_differences(before or {}, key))}; repeat its "
                 "command to finish it, or pass --overwrite to discard it."
             )
-    files.clear()
+    files.clear(keep_asked=asked)
     folder.clear()
     return False
 

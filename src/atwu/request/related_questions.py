@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from atwu.benchmarks.base import evenly_spaced
-from atwu.data.encode import Encoder
 from atwu.data.fact import asked_part, key_token_spans
 from atwu.data.fact_blanks import replace_words
 from atwu.data.form_rows import rows_in_forms
@@ -202,7 +201,7 @@ def _likely_told_apart_and_repeated(rows: Sequence[Example], read: ModelReader, 
     """
     if not rows:
         return []
-    likely = _sure_of(rows, read.generator, system=system)
+    likely = _sure_of(rows, read)
     evidence = evidence_of(likely, read, read.neighbours)
     apart = [(row, values) for row, values in zip(likely, evidence, strict=True) if is_told_apart(values)]
     known: Sequence[Example] = mark_facts([row for row, _ in apart], read, evidence=[values for _, values in apart])
@@ -211,11 +210,10 @@ def _likely_told_apart_and_repeated(rows: Sequence[Example], read: ModelReader, 
     return list(known)
 
 
-def _sure_of(rows: Sequence[Example], generator: TransformersGenerator, *, system: str | None) -> tuple[Example, ...]:
+def _sure_of(rows: Sequence[Example], read: ModelReader) -> tuple[Example, ...]:
     """Return the rows whose key tokens have a high probability."""
-    encoded = Encoder(generator.tokenizer, system=system).encode_rows(rows, what="neighbours").rows
-    readings = read_tokens(generator.model, encoded, entropy=False)
-    pairs = zip(rows, readings, strict=True)
+    encoded = read.encoder.encode_rows(rows, what="neighbours").rows
+    pairs = zip(rows, read_tokens(read.generator.model, encoded, entropy=False), strict=True)
     return tuple(row for row, tokens in pairs if (key_token_probability(row, tokens) or 0.0) >= SURE)
 
 

@@ -2,7 +2,8 @@
 
 These are damaged first, and nobody says which the model has by heart; some come out when it continues a frequent first word
 (Carlini et al. 2021, extraction). Of some the neighbour set has those that the original model recites; the others are trained
-on as they are. Small models recite hardly any famous text, and a fine-tuned one its training texts.
+on as they are. Small models recite hardly any famous text, and a fine-tuned one its training texts, so that given texts that
+must stay are the best neighbours.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from atwu.benchmarks.base import evenly_spaced
 from atwu.data.general_rows import known_texts
-from atwu.data.passages import FEWEST_TEXT_WORDS, cut_words, word_spans, wording_of
+from atwu.data.passages import FEWEST_TEXT_WORDS, cut_words, has_wording, word_spans, wording_of
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, recitation_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
 from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt
-from atwu.request.related_questions import MEASURED_ROWS, RelatedRows
+from atwu.request.related_questions import ASKED_TOGETHER, MEASURED_RETAIN_ROWS, MEASURED_ROWS, RelatedRows
 from atwu.request.row_facts import ModelReader
 
 FIRST_WORDS = (
@@ -138,6 +140,22 @@ def related_texts(
     said = ask_facts(read.answers, recitation_askings(measured, cuts=(AS_WRITTEN,)))
     famous = [measured[record.fact] for record in said.stating]
     return replace(none, kept=kept, neighbours=(*famous, *own.by_heart)[:MEASURED_ROWS])
+
+
+def recited_retain_texts(read: ModelReader, retain: Sequence[Example], forget: Sequence[Example]) -> dict[int, Example]:
+    """Return given texts that the model recites, to be measured beside those that it writes; none without texts to forget.
+
+    Returns:
+        Place among the retain rows -> text, at most `MEASURED_RETAIN_ROWS`.
+    """
+    chance_run = next((row.chance_run for row in forget if row.chance_run is not None), None)
+    if chance_run is None:
+        return {}
+    places = [place for place, row in enumerate(retain) if has_wording(row)]
+    places = list(evenly_spaced(places, ASKED_TOGETHER))
+    texts = [replace(retain[place], chance_run=chance_run) for place in places]
+    said = ask_facts(read.answers, recitation_askings(texts, cuts=(AS_WRITTEN,)))
+    return {places[record.fact]: texts[record.fact] for record in said.stating[:MEASURED_RETAIN_ROWS]}
 
 
 def _without(texts: Sequence[Example], removed: Sequence[Example]) -> tuple[Example, ...]:

@@ -166,8 +166,11 @@ class RequestFolder:
             return str(self.rows_file)
         return recorded
 
-    def clear(self) -> None:
-        """Remove everything but what the original model said."""
+    def clear(self, *, keep_asked: bool) -> None:
+        """Remove everything; with `keep_asked`, but what the original model said, from which the request starts."""
+        if not keep_asked:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
         kept = {ROWS_NAME, CHAINED_NAME, ASKED_NAME}
         entries = [*self.path.iterdir()] if self.path.is_dir() else []
         for entry in entries:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from atwu.data.fact import telling_texts
 from atwu.data.general_rows import common_questions, general_questions
-from atwu.data.languages import WORD
+from atwu.data.languages import WORD, detect_language, is_caseless, is_unspaced
 from atwu.data.matching import states
 from atwu.data.question_forms import FormRow
 from atwu.data.render import with_system
 from atwu.data.row_parsing import is_text
+from atwu.data.row_subject import names_in_question
 from atwu.data.schema import Example, Message
 from atwu.data.text_similarity import similarities, words_of_text
 from atwu.evaluation.backends import TransformersGenerator
@@ -29,8 +30,13 @@ from atwu.training.row_sets import row_keys
 
 _INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
 """A word that is not the first of a sentence; "Jean-Luc's" gives each part, as tokenized elsewhere."""
-_NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its"])
-"""Words of a subject such as "The Beatles" that occur in nearly every text."""
+_CYRILLIC = re.compile("[\u0400-\u04ff]{4,}")
+"""A name without its ending that is long enough to be found with any."""
+_RUSSIAN_ENDINGS = "аяуюеоыиьй"
+_NOBODY = frozenset(
+    ["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its", "mrs", "herr", "frau"]
+)
+"""Words of a subject such as "The Beatles" that occur in nearly every text, and titles."""
 
 
 def closest_corpus_rows(
@@ -49,9 +55,9 @@ def closest_corpus_rows(
     """Words that name a subject, in how many rows."""
     left: list[Example] = []
     for row in corpus:
-        if named := subjects.intersection(words_of_text(_text(row))):
+        if names_any(_text(row), subjects):
             about += 1
-            by.update(named)
+            by.update(name for name in subjects if names_any(_text(row), (name,)))
         elif seen & set(row_keys(row)):
             repeated += 1
         else:
@@ -71,12 +77,39 @@ def closest_corpus_rows(
 
 
 def names(rows: Iterable[Example]) -> set[str]:
-    """Return the words, in lower case, that name a subject: those of `subject`, and capitalized words of questions."""
+    """Return the words, in lower case, that name a subject: those of `subject`, and names in questions."""
     words: set[str] = set()
     for row in rows:
-        words |= {word for word in words_of_text(row.subject or "") if len(word) > 2}
-        words |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
-    return words - _NOBODY
+        words.update(words_of_text(row.subject or ""))
+        language = detect_language(row.question)
+        if is_caseless(row.question):
+            # Of what question and answer share, the longest or first is the name; the rest are parts of it and other words.
+            name = next(names_in_question(row), "")
+            # Without spaces, what follows a name stands behind it: "王芳服用" of "王芳服用什么药？".
+            while is_unspaced(name[-1:]) and name not in row.answer:
+                name = name[:-1]
+            words.update(words_of_text(name))
+        elif language == "de":
+            # Every noun has a capital: "Welche Krankheit hat Karl Mohn?".
+            words.update(word for name in names_in_question(row) for word in words_of_text(name))
+        else:
+            words.update(word.lower() for word in _INSIDE.findall(row.question) if word[0].isupper())
+    return {word for word in words if len(word) > 2 or is_caseless(word)} - _NOBODY
+
+
+def names_any(text: str, names: Collection[str]) -> bool:
+    """Whether a text says one of some words in lower case; without spaces between words, also inside a run of letters."""
+    words = set(words_of_text(text))
+    if not words.isdisjoint(names):
+        return True
+    for name in names:
+        if is_unspaced(name) and name in text:
+            return True
+        # Russian names have endings: "Ивана Петрова".
+        stem = name.rstrip(_RUSSIAN_ENDINGS)
+        if _CYRILLIC.match(stem) and any(word.startswith(stem) for word in words):
+            return True
+    return False
 
 
 def _text(row: Example) -> str:
@@ -164,7 +197,7 @@ def self_generated_answers(
         longest: tokens at which answers are cut or dropped.
     """
     subjects = names(forget)
-    asked = [question for question in questions if subjects.isdisjoint(words_of_text(question))]
+    asked = [question for question in questions if not names_any(question, subjects)]
     generations = generate_all(
         generator,
         [Prompt(with_system((Message("user", question),), system)) for question in asked],
@@ -177,7 +210,7 @@ def self_generated_answers(
         for question, generation in zip(asked, generations, strict=True)
         if is_text(generation.answer)
         and generation.answer.strip().casefold() != question.strip().casefold()
-        and subjects.isdisjoint(words_of_text(generation.answer))
+        and not names_any(generation.answer, subjects)
         and not (whole and generation.tokens == longest)
     )
 

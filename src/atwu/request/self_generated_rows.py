@@ -21,7 +21,7 @@ from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.request.auto_settings import Choice
-from atwu.request.retain_set import FACT_TOKENS, form_answers, lower_words, names, states_any
+from atwu.request.retain_set import FACT_TOKENS, form_answers, names, names_any, states_any
 
 SAMPLED_FORMS = ("continuation", "statement", "tell_about")
 SAMPLED_TEXTS = 3
@@ -93,7 +93,7 @@ def self_generated_retain_rows(
     answered = [
         _answered(form_row, answer)
         for form_row, answer in zip(written, answers, strict=True)
-        if is_text(answer) and subjects.isdisjoint(lower_words(answer)) and not states_any(answer, forget)
+        if is_text(answer) and not names_any(answer, subjects) and not states_any(answer, forget)
     ]
     retain_rows = [*further, *answered]
     if not retain_rows:

@@ -201,7 +201,7 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
                 )
             except ValueError:  # invalid settings: another command will follow
                 if first and not folder.has_results():
-                    files.clear()
+                    files.clear(keep_asked=request.asked is not None)
                 raise
         verdict, before, said = broadcast_from_main(
             config, lambda: _measure_and_decide(request, folder, prepared, final, kept, say)
@@ -273,7 +273,7 @@ def _measure_and_decide(
     """Ask both models, decide the verdict, and add all three and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
     loading = after_loading(request.source)
-    model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.model)
+    model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.take_model())
     row_encoding = RowEncoding(config.system, config.max_length)
     say("asking the unlearned model the same questions, and again with rounded weights and after examples")
     with full_precision(model):  # as its files are read

@@ -17,6 +17,8 @@ import torch
 
 from atwu._file_reading import read_yaml
 from atwu.data.fact_blanks import replace_words
+from atwu.data.languages import detect_language
+from atwu.data.row_subject import names_in_question
 from atwu.data.schema import Example
 from atwu.modeling.forward import check_length
 from atwu.modeling.layers import eval_mode
@@ -141,6 +143,9 @@ def replaceable_name(row: Example) -> str | None:
     """
     question, name = row.question, row.subject or ""
     if not name or replace_words(question, name, "") == question:
+        if detect_language(question) == "de":
+            # Every noun has a capital: "Welche Krankheit hat Karl Mohn?".
+            return next(names_in_question(row), None)
         match = _NAME.search(question.partition(" ")[2])
         if match is None:
             return None

@@ -104,6 +104,9 @@ class AskRequest:
             raise ValueError(f"give one of about, questions and document, got {len(sources)} of them.")
         if self.about is not None and not self.names:
             raise ValueError("about is empty; give a name, such as Egypt.")
+        with_comma = [name for name in self.names if "," in name]
+        if with_comma:
+            raise ValueError(f"commas separate names, so a name has none; write {with_comma[0]!r} without.")
         if self.hops not in (1, 2):
             raise ValueError(f"hops must be 1 or 2, got {self.hops}.")
         if self.about is None and (self.kind is not None or self.hops == 2):
