@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -37,6 +38,8 @@ _YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER, _SUBJECTS = (
     frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter", "subjects")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
+_ARTICLES = frozenset((*_LISTS["articles"].split(), *_LISTS["of"].split()))
+"""Words between the number of a house and the name of its street."""
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 _LONG_NUMBER = 6
@@ -48,6 +51,7 @@ _CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+"
 """A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
 _ROMAN = {numeral: str(number) for number, numeral in enumerate(_LISTS["roman_numbers"].split(), 1)}
 """Numbers of kings, wars, types and stages."""
+_PLACE_ENDINGS = "市省县縣県区區府都州"
 _MEASURES = frozenset(join(folded_words(word)) for word in _LISTS["measures"].split())
 _CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
 _SLACK = 4
@@ -161,12 +165,15 @@ def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
     """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
     content = [element for element in elements if element.value or element.words[0].text not in _TITLES]
     capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
-    # An initial is a capital letter alone. The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
+    # An initial is a capital letter alone before a name: there is none in "Vitamin A deficiency".
+    # The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
     if capital:
         longer = [
             element
-            for element in content[:-1]
-            if element.value or len(element.words[0].text) > 1 or not element.words[0].capital
+            for element, following in itertools.pairwise(content)
+            if element.value
+            or len(element.words[0].text) > 1
+            or not (element.words[0].capital and following.words[0].capital)
         ]
         content = [*longer, content[-1]]
     telling = [
@@ -283,6 +290,10 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
         # Every character is a word here, so a word is a run of them.
         end = place + len(element.words)
         same = join(said.words[place:end]) == join(element.words)
+        if not same and len(element.words) > 2 and element.words[-1].text in _PLACE_ENDINGS:
+            # "成都" is the city 成都市.
+            end -= 1
+            same = join(said.words[place:end]) == join(element.words[:-1])
     if not same:
         return None
     return end
@@ -414,12 +425,25 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
 
 _NUMBERS = ("number", "year")
 _COUNTS = ("money", "quantity", "percent")
+_BASE_UNITS = {
+    "mg": (10**3, "µg"),
+    "g": (10**6, "µg"),
+    "kg": (10**9, "µg"),
+    "t": (10**12, "µg"),
+    "cm": (10, "mm"),
+    "m": (10**3, "mm"),
+    "km": (10**6, "mm"),
+    "l": (10**3, "ml"),
+}
+"""Unit -> how many of the smallest unit of its measure it has, and that unit."""
 
 
 def _covers(said: Value, one: str, wanted: Value, other: str) -> bool:
     """Return whether who says a value in one reading says the wanted one in another reading."""
     if said.kind == wanted.kind == "date":
         return all(part in (None, same) for part, same in zip(_date_parts(other), _date_parts(one), strict=True))
+    if said.kind == wanted.kind == "quantity":
+        return _in_base_unit(one) == _in_base_unit(other)
     # With and without the country's code, in whose place a zero stands.
     if said.kind == wanted.kind == "phone":
         return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
@@ -440,6 +464,13 @@ def _covers(said: Value, one: str, wanted: Value, other: str) -> bool:
         if said.kind == "phone":
             return one == other
     return False
+
+
+def _in_base_unit(canonical: str) -> tuple[Decimal, str]:
+    """Return a quantity in the smallest unit of its measure: 0.5 mg and 500 µg are the same."""
+    number, _, unit = canonical.partition(" ")
+    factor, base = _BASE_UNITS.get(unit, (1, unit))
+    return Decimal(number) * factor, base
 
 
 def _date_parts(canonical: str) -> tuple[str | None, str | None, str | None]:
@@ -506,7 +537,7 @@ def _is_told_apart(said: _Said, place: int, elements: Sequence[_Element]) -> boo
         if (element.value is not None and element.value.kind == "number") or _is_designation(element, elements)
     ]
     own = frozenset(form for element in elements for word in element.words for form in word.forms)
-    for step, passed_over in ((1, own), (-1, own | _FUNCTION_WORDS)):
+    for step, passed_over in ((1, own), (-1, own | _ARTICLES)):
         beside = place + step
         while 0 <= beside < len(said.words) and said.words[beside].text in passed_over:
             beside += step
