@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from atwu.data.chosen_options import chosen_option
 from atwu.data.fact import telling_texts
-from atwu.data.matching import chosen_option, states
+from atwu.data.matching import states
 from atwu.data.schema import Example
 
 

@@ -3,7 +3,7 @@
 `states` decides, `find_statements` says where, and `stated_share` how much of it (the recall). Words are compared in the form
 of `folded_words`, values such as dates and amounts by their canonical text (`values`), scripts without spaces by characters.
 The matcher reads what is said, not whether it is affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided
-elsewhere. Of listed options, `chosen_option` finds the one that an answer chooses, by its letter or by naming one.
+elsewhere.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from string import ascii_uppercase
 
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import listed_frequency, word_frequency
 from atwu.data.schema import Span, merged_spans
+from atwu.data.value_agreement import COUNTS, covers, date_parts
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values, readings
 
@@ -276,7 +275,7 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
             return None
         value, end, canonical = said.values[place]
         for one, other in itertools.product(canonical, element.canonical):
-            if _covers(value, one, element.value, other):
+            if covers(value, one, element.value, other):
                 return end
         return None
     end = place + 1
@@ -420,66 +419,6 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
             yield first.start, said.words[end - 1].end
 
 
-# Values
-
-
-_NUMBERS = ("number", "year")
-_COUNTS = ("money", "quantity", "percent")
-_BASE_UNITS = {
-    "mg": (10**3, "µg"),
-    "g": (10**6, "µg"),
-    "kg": (10**9, "µg"),
-    "t": (10**12, "µg"),
-    "cm": (10, "mm"),
-    "m": (10**3, "mm"),
-    "km": (10**6, "mm"),
-    "l": (10**3, "ml"),
-}
-"""Unit -> how many of the smallest unit of its measure it has, and that unit."""
-
-
-def _covers(said: Value, one: str, wanted: Value, other: str) -> bool:
-    """Return whether who says a value in one reading says the wanted one in another reading."""
-    if said.kind == wanted.kind == "date":
-        return all(part in (None, same) for part, same in zip(_date_parts(other), _date_parts(one), strict=True))
-    if said.kind == wanted.kind == "quantity":
-        return _in_base_unit(one) == _in_base_unit(other)
-    # With and without the country's code, in whose place a zero stands.
-    if said.kind == wanted.kind == "phone":
-        return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
-    if said.kind == wanted.kind == "url":
-        return one == other or one.startswith(f"{other}/")
-    # A time with a full stop ("9.30") is read as a number.
-    if wanted.kind == "time" and said.kind == "number" and re.fullmatch(r"\d{1,2}\.\d{1,2}", one):
-        return f"{float(one):05.2f}".replace(".", ":") == other
-    if said.kind == wanted.kind or {said.kind, wanted.kind} <= {*_NUMBERS, "version"}:
-        return one == other
-    if wanted.kind in _NUMBERS:
-        if said.kind == "date":
-            return _date_parts(one)[0] == other
-        if said.kind in _COUNTS:
-            return other in one.split()
-        if said.kind == "ordinal":
-            return one == f"{other}."
-        if said.kind == "phone":
-            return one == other
-    return False
-
-
-def _in_base_unit(canonical: str) -> tuple[Decimal, str]:
-    """Return a quantity in the smallest unit of its measure: 0.5 mg and 500 µg are the same."""
-    number, _, unit = canonical.partition(" ")
-    factor, base = _BASE_UNITS.get(unit, (1, unit))
-    return Decimal(number) * factor, base
-
-
-def _date_parts(canonical: str) -> tuple[str | None, str | None, str | None]:
-    match = re.fullmatch(r"(?:(\d{4})|-)-(\d\d)(?:-(\d\d))?", canonical)
-    if match is None:
-        return None, None, None
-    return match[1], match[2], match[3]
-
-
 def _share(said: _Said, element: _Element) -> float:
     places = range(len(said.words))
     if any(_single(said, place, element) for place in places):
@@ -489,17 +428,17 @@ def _share(said: _Said, element: _Element) -> float:
         return 0.0
     others = [value for value, _, _ in said.values.values()]
     if wanted.kind == "date":
-        parts = _date_parts(wanted.canonical)
+        parts = date_parts(wanted.canonical)
         size = sum(part is not None for part in parts)
         shares = [0.0]
         for value in others:
             said_parts: tuple[str | None, ...] = (value.canonical, None, None)
             if value.kind == "date":
-                said_parts = _date_parts(value.canonical)
+                said_parts = date_parts(value.canonical)
             same = sum(part is not None and part == other for part, other in zip(parts, said_parts, strict=True))
             shares.append(same / size)
         return max(shares)
-    if wanted.kind in _COUNTS:
+    if wanted.kind in COUNTS:
         number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
         # The number without its unit or currency is half of an amount.
         if any(value.canonical in number for value in others):
@@ -564,7 +503,7 @@ def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> It
     if join(content[1].words) not in _MEASURES and not asked:
         return
     for place, (value, end, _) in said.values.items():
-        if value.kind in _COUNTS:
+        if value.kind in COUNTS:
             continue
         span = _single(said, place, content[0])
         # "34 cousins" are no age.
@@ -576,87 +515,3 @@ def _verbatim(text: str, wanted: str) -> Iterator[Span]:
     """Find a text of several words as it is written, whatever signs are between them: "h7!Kq-92zt"."""
     for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text):
         yield match.span()
-
-
-_LEAD = re.compile(
-    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
-    r"|it\s+is\b|it's)?"
-    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
-    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$"
-    r"|\s+(?:is\s+(?:the\s+)?(?:correct|right|true|answer)\b|because\b|since\b|as\b)(?P<why>.*)$)",
-    re.DOTALL,
-)
-"""An answer that starts with an option letter, possibly after words like "The answer is"."""
-_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
-_ALONE = re.compile(r"(?<![A-Za-z\d'])[A-Z](?![A-Za-z\d'])")
-_LAST_LETTER = re.compile(rf"^(?:\S+\s+){{0,6}}\S*?({_ALONE.pattern})\W*$")
-"""A letter at the end of a short answer, in any language: "Die richtige Antwort ist C.", "正确答案是B。"."""
-_DENIED = re.compile(
-    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
-)
-
-_CALLED_WRONG = re.compile(
-    r"\W*\s(?:is|are|would be|ist|est|es|è)\s+(?:wrong|incorrect|false|not|falsch|nicht|faux|falso)\b", re.IGNORECASE
-)
-
-
-def option_letter(answer: str, count: int) -> tuple[int, str] | None:
-    """Return the option that an answer chooses by its letter, and what follows the letter.
-
-    Args:
-        count: number of options, lettered A, B, ...
-
-    Returns:
-        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
-    """
-    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
-    letter = ""
-    if whole is not None:
-        letter = whole[1].upper()
-    elif lead is not None:
-        letter = lead["letter"]
-    letters = ascii_uppercase[:count]
-    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
-        return None
-    rest = ""
-    if lead is not None:
-        rest = lead["rest"] or lead["after"] or lead["why"] or ""
-    return letters.index(letter), rest.strip()
-
-
-def chosen_option(answer: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer chooses; None if it chooses none, or several.
-
-    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
-    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count. Of an answer that names
-    none, a letter at its end chooses.
-    """
-    lettered = option_letter(answer, len(options))
-    if lettered is not None:
-        return lettered[0]
-    named: dict[int, list[Span]] = {}
-    for place, option in enumerate(options):
-        spans = find_statements(answer, option)
-        named[place] = [
-            span
-            for span in spans
-            if not _DENIED.search(answer[: span[0]]) and not _CALLED_WRONG.match(answer[span[1] :])
-        ]
-    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
-    if len(chosen) == 1:
-        return chosen[0]
-    last = _LAST_LETTER.match(answer.strip())
-    letters = ascii_uppercase[: len(options)]
-    # Two options that are named, or two letters, leave the choice open.
-    if chosen or last is None or last[1] not in letters or _DENIED.search(answer.strip()[: last.start(1)]):
-        return None
-    if len(set(letters).intersection(_ALONE.findall(answer))) > 1:
-        return None
-    return letters.index(last[1])
-
-
-def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
-    """Return whether a longer range in which another option is named contains a range."""
-    others = [other for index, spans in named.items() if index != place for other in spans]
-    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from atwu.data.matching import states
@@ -149,3 +152,18 @@ def test_a_text_without_any_division_is_continued_from_its_middle() -> None:
     (asking,) = form_askings([Example((), text)], forms=("question",))
     assert asking.prompt.prefill + asking.parts[0] == text
     assert form_askings([Example((), "Hamlet.")], forms=("question",)) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        json.loads(line)
+        for line in (Path(__file__).parents[2] / "data" / "request_answers.jsonl").read_text("utf-8").splitlines()
+    ],
+    ids=lambda record: f"{record['answer']} {record['said']}",
+)
+def test_answers_to_the_own_question_that_the_rules_were_not_written_from(record: dict[str, object]) -> None:
+    """`decided` is what the rules say, where that is wrong: an arrest is one part, and what it was for is another."""
+    (asking,) = own_askings([Example.from_qa(str(record["question"]), str(record["answer"]))])
+    said = any(states(str(record["said"]), part, question=asking.question) for part in asking.parts)
+    assert said is record.get("decided", record["stated"])
