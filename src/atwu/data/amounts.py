@@ -124,9 +124,10 @@ _CHINESE_DIGITS = {digit: value for value, digit in enumerate("零一二三四�
 _CHINESE_SCALES = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "億": 10**8, "亿": 10**8}
 CHINESE_NUMBER = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_SCALES))}]"
 _CHINESE_COUNTED = re.compile(
-    rf"(?<!{CHINESE_NUMBER}){CHINESE_NUMBER}+(?=[元円圆日欧美岁歲歳才年个個名人公平米天]|ユーロ|ドル)"
+    rf"(?<!{CHINESE_NUMBER})(?!一[个個名人]){CHINESE_NUMBER}+(?=[元円圆日欧美岁歲歳才年个個名人公平米天]|ユーロ|ドル)"
 )
-"""A number in Chinese characters before what it counts; elsewhere they are parts of names ("五十嵐")."""
+"""A number in Chinese characters before what it counts; elsewhere they are parts of names ("五十嵐"), and "一名" is an
+article."""
 _FOREIGN = {
     word.replace("_", " "): number
     for words in VALUE_WORDS["numbers"].values()

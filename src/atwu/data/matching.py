@@ -37,6 +37,7 @@ _YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER, _SUBJECTS = (
     frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter", "subjects")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
+_PLUS, _MINUS = _LISTS["plus"].split(), _LISTS["minus"].split()
 _ARTICLES = frozenset((*_LISTS["articles"].split(), *_LISTS["of"].split()))
 """Words between the number of a house and the name of its street."""
 _MAX_GAP = 3
@@ -52,6 +53,8 @@ _ROMAN = {numeral: str(number) for number, numeral in enumerate(_LISTS["roman_nu
 """Numbers of kings, wars, types and stages."""
 _PLACE_ENDINGS = "市省县縣県区區府都州"
 _MEASURES = frozenset(join(folded_words(word)) for word in _LISTS["measures"].split())
+_LARGE_NUMBER, _FEW_WORDS = 13, 4
+"""Number from which one is rarely said by chance, and words before a smaller one that may say what it counts."""
 _CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
 _SLACK = 4
 """Maximum number of further words among those of a wanted text in another order."""
@@ -99,7 +102,8 @@ def states(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str
 def find_statements(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> tuple[Span, ...]:
     """Return the character ranges in which a text says the wanted text or an alias, in order; see `states`."""
     said = _said(text)
-    spans = [span for phrase in (wanted, *aliases) for span in _statements(said, phrase, question)]
+    phrases = (wanted, *_with_sign_in_words(wanted), *aliases)
+    spans = [span for phrase in phrases for span in _statements(said, phrase, question)]
     return merged_spans(spans)
 
 
@@ -145,6 +149,18 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
             signs, roman = _signs_behind(wanted, word), _roman_number(wanted, word)
             elements.append(_Element((word,), signs=signs, flag=flag, roman=roman))
     return tuple(elements)
+
+
+def _with_sign_in_words(wanted: str) -> Iterator[str]:
+    """Yield "AB positive" for "AB+", and the other way round."""
+    match = re.fullmatch(r"([A-Z]{1,2}|0)(?:([+−-])|\s(\w+))", wanted.strip())
+    if match is None:
+        return
+    for sign, words in (("+", _PLUS), ("-", _MINUS)):
+        if match[2] is not None and match[2].replace("−", "-") == sign:
+            yield from (f"{match[1]} {word}" for word in words)
+        elif match[3] is not None and match[3].casefold() in words:
+            yield f"{match[1]}{sign}"
 
 
 def _roman_number(text: str, word: FoldedWord) -> str:
@@ -503,7 +519,11 @@ def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> It
     if join(content[1].words) not in _MEASURES and not asked:
         return
     for place, (value, end, _) in said.values.items():
-        if value.kind in COUNTS:
+        if value.kind not in ("number", "year") or re.search(r"\d[-./:]$", said.text[: value.start]):
+            continue
+        # A small number in a longer sentence may count anything: "platform 6".
+        clause = re.split(r"[.!?;\n]", said.text[: value.start])[-1]
+        if len(clause.split()) >= _FEW_WORDS and float(value.canonical) < _LARGE_NUMBER:
             continue
         span = _single(said, place, content[0])
         # "34 cousins" are no age.
