@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.util
 import itertools
 import multiprocessing
@@ -156,7 +157,7 @@ def loss_of_trl(model):
     return loss
 
 
-def our_loss(model, method: str, layout: str, batches):
+def our_loss(model, method: str, batches):
     """Return functions for our loss of a batch by number, and for the scorer's work after the model's step."""
     from atwu.methods.component_inputs import LossInputs
     from atwu.methods.objective import micro_batch_loss
@@ -185,7 +186,7 @@ def our_loss(model, method: str, layout: str, batches):
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
         rows = {"forget": forget, second: other}
-        result = micro_batch_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
+        result = micro_batch_loss(model, rows, decided, scorer=scorer, inputs=given[number])
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)
@@ -198,10 +199,15 @@ def step_of(setting: Setting, method: str, side: str, model) -> Callable[[int], 
     """Return a function that takes a whole step of one implementation on the batch with a given number."""
     import torch
 
+    from atwu.modeling import single_pass
+
     batches = build_batches(setting)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     if side in ("atwu", "padded"):
-        losses = our_loss(model, method, "padded" if side == "padded" else "auto", batches)
+        if side == "padded":  # what the package does with a model whose rows cannot be packed
+            fast_paths = single_pass.fast_path_support(model, next(model.parameters()).device)
+            single_pass._known[model] = dataclasses.replace(fast_paths, packed=False)
+        losses = our_loss(model, method, batches)
     else:
         theirs = loss_of_others(model, method, side, setting.checkout)
         losses = lambda number: (theirs(*batches[number]), lambda: None)  # noqa: E731

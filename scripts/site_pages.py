@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import io
-import json
 import os
 import posixpath
 import re
@@ -153,13 +152,11 @@ def commands() -> str:
 
 
 def board() -> dict[str, str]:
-    """Build the board of the recorded studies and the submissions."""
-    from atwu.report.board import BOARD_NAME, FACTS_NAME, read_board, render_board
+    """Build the board of the recorded studies."""
+    from atwu.report.board import FACTS_NAME, read_board, render_board
 
-    results = ROOT / RESULTS
-    studies = [path.parent for path in sorted(results.glob(f"*/{FACTS_NAME}"))]
-    made = read_board([*studies, *sorted(results.glob(f"*/{BOARD_NAME}"))])
-    return {"index.html": render_board(made), BOARD_NAME: json.dumps(made.to_json())}
+    studies = [path.parent for path in sorted((ROOT / RESULTS).glob(f"*/{FACTS_NAME}"))]
+    return {"index.html": render_board(read_board(studies))}
 
 
 def licences() -> str:

@@ -29,7 +29,7 @@ def moved(rows):
 def test_packed_rows_equal_the_cpu(tiny_llama, batch):
     rows = batch(rows=6)
     (expected,) = forward_tokens(tiny_llama().eval(), [rows])
-    (got,) = forward_tokens(tiny_llama().eval().to(DEVICE), [moved(rows)], layout="packed")
+    (got,) = forward_tokens(tiny_llama().eval().to(DEVICE), [moved(rows)])
     torch.testing.assert_close(got.logps.cpu(), expected.logps, atol=1e-4, rtol=1e-4)
 
 

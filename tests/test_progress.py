@@ -66,24 +66,3 @@ def test_the_progress_text_names_running_work() -> None:
             assert progress_text() == " at runs: 3 of 12 runs, training: 4 of 40 steps"
         assert progress_text() == " at runs: 3 of 12 runs"
     assert progress_text() == ""
-
-
-def test_the_remaining_time_includes_evaluation_and_excludes_startup() -> None:
-    """Evaluation every 5 steps takes 10 s, a step 1 s, the first step 100 s more: 20 more steps take 20 + 4 * 10 s."""
-    from atwu.training.progress import remaining_seconds
-
-    times, steps = [105.0, 120.0, 135.0], [5, 10, 15]
-    assert remaining_seconds(times[:1], steps[:1], step=5, total=40) is None
-    assert remaining_seconds(times[:2], steps[:2], step=10, total=30) == 60.0
-    assert remaining_seconds(times, steps, step=15, total=35) == 60.0
-    assert remaining_seconds(times, steps, step=18, total=35) == 51.0  # between evaluations it counts down
-    assert remaining_seconds(times, steps, step=15, total=15) == 0.0
-
-
-def test_an_estimate_of_the_caller_replaces_the_own_one(now: list[float]) -> None:
-    out = io.StringIO()
-    lines = Lines(total=40, desc="training", unit="step", file=out, estimate=False)
-    now[0] += 20
-    lines.set_postfix_str("about 01:10 left", refresh=False)
-    lines.update(5)
-    assert out.getvalue().splitlines()[1:] == ["training: 5 of 40 steps, 00:20 elapsed, about 01:10 left"]

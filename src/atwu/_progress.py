@@ -24,7 +24,6 @@ def progress_bar(
     shown: bool = True,
     leave: bool = True,
     initial: int = 0,
-    estimate: bool = True,
 ) -> Any:
     """Create a progress bar on standard error.
 
@@ -32,7 +31,6 @@ def progress_bar(
         desc: name of the task, one or two words.
         unit: name of an item, in the singular.
         leave: keep a finished bar on the terminal.
-        estimate: show the remaining time, estimated from the mean time per item.
     """
     shell = None
     if "IPython" in sys.modules:
@@ -48,11 +46,9 @@ def progress_bar(
     task = desc or "progress"
     bar: Any
     if drawn is None:
-        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown, estimate=estimate)
+        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown)
     else:
         bar = drawn(rows, total=total, desc=task, unit=unit, initial=initial, leave=leave, dynamic_ncols=True)
-        if not estimate:
-            bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
     progress_bars[:] = [reference for reference in progress_bars if reference() is not None]
     progress_bars.append(weakref.ref(bar))
     return bar
@@ -64,15 +60,12 @@ class Lines(tqdm):  # type: ignore[misc]
     disable: bool
     monitor_interval = 0  # no thread, which could print while the process forks
 
-    def __init__(self, rows: Iterable[Any] | None = None, *, shown: bool = True, estimate: bool = True, **options: Any):
+    def __init__(self, rows: Iterable[Any] | None = None, *, shown: bool = True, **options: Any):
         self._shown = shown
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
         # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
-        left = ""
-        if estimate:
-            left = ", about {remaining} left"
-        self.bar_format = count + ", {elapsed} elapsed" + left + "{postfix}"
+        self.bar_format = count + ", {elapsed} elapsed, about {remaining} left{postfix}"
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         if self._shown:

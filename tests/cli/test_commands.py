@@ -43,7 +43,7 @@ def unlearned(atwu, target) -> Path:
     printed = atwu(
         *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
         *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
-        *("--optim", "sgd", "--adam-beta1=0.8", "--training-args", '{"optim_args": "momentum=0.5"}'),
+        *("--optim", "sgd", "--training-args", '{"optim_args": "momentum=0.5", "adam_beta1": 0.8}'),
     )
     assert "--system 'You keep bees.' --output eval.json" in printed
     assert "unlearned model in" in printed
@@ -107,7 +107,7 @@ def test_tokens_prints_words_and_writes_a_page(atwu, unlearned, tmp_path):
 
 def test_help_shows_common_options_and_help_all_the_rest():
     used = ("--forget-weight", "--beta", "--lr, --learning-rate", "--config", "--lora-r")
-    rest = ("--hidden-position", "--layout", "--optim", "--steering-coeff", "--training-args")
+    rest = ("--hidden-position", "--retain-per-forget", "--optim", "--steering-coeff", "--training-args")
     shown, everything = (run_here("unlearn", flag).output for flag in ("--help", "--help-all"))
     for flag in used:
         assert flag in shown

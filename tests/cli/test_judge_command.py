@@ -80,14 +80,14 @@ def test_against_a_second_judge(atwu, server, tmp_path):
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ("judge agreement --data label.jsonl", 1, r"label\.jsonl, line 4, column 'label'.*'yes'"),
+        ("judge agreement --data label.jsonl", 1, r"label\.jsonl, line 4: label: .*'yes'"),
         ("judge agreement --data answer.jsonl", 1, r"answer\.jsonl, line 4.*answer"),
-        ("judge agreement --data facts.jsonl", 1, r"facts\.jsonl, line 4, column 'facts'"),
+        ("judge agreement --data facts.jsonl", 1, r"facts\.jsonl, line 4: facts"),
         ("judge agreement --data cut.jsonl", 1, r"cut\.jsonl.* line 5"),
         (
             "judge agreement --data split.jsonl",
             1,
-            r"split\.jsonl, line 4, column 'split': expected dev or test, got 'train'",
+            r"split\.jsonl, line 4: split: .*'dev' or 'test', got 'train'",
         ),
         ("judge agreement --data none.jsonl", 1, r"none\.jsonl has no cases; give rows with question"),
         ("judge agreement --data nowhere.jsonl", 1, r"nowhere\.jsonl"),
@@ -108,12 +108,12 @@ def test_against_a_second_judge(atwu, server, tmp_path):
         (
             "rows labels --data rows.jsonl --judge oracle --output out.jsonl",
             1,
-            "'oracle' names no annotator; use offline,",
+            "'oracle' names no annotator; use offline or",
         ),
         (
             "rows labels --data rows.jsonl --max-calls 1 --output out.jsonl",
             2,
-            "--max-calls; it needs --judge openai:MODEL",
+            "--max-calls; give --judge openai:MODEL",
         ),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -16,10 +15,9 @@ from transformers import LlamaForCausalLM
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
-from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, VllmGenerator
+from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.judge.chat_model import ChatRequest, Reply
-from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
 from tests.data.conftest import LINES, tokenizer_of, tokenizer_store
 
@@ -285,23 +283,3 @@ def test_replies_are_kept_when_others_fail(tmp_path: Path) -> None:
     said = generate_all(EndpointGenerator(chat), prompts, Decoding(), store=store)
     assert [one.text for one in said] == [f"{letter}\nmore" for letter in "ABCDE"]
     assert [request.messages[-1].content for request in chat.requests] == ["b", "d"]
-
-
-def test_without_vllm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ImportError, match=r"atwu\[vllm\]"):
-        VllmGenerator("nowhere")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_vllm_and_transformers_give_the_same_texts(small: TransformersGenerator, tmp_path: Path) -> None:
-    pytest.importorskip("vllm")
-    folder = str(tmp_path / "model")
-    small.model.save_pretrained(folder)
-    small.tokenizer.save_pretrained(folder)
-    prompts = [*(Prompt(row.messages) for row in ROWS), ask("Who?", prefill="It was")]
-    here = TransformersGenerator(small.model.cuda(), small.tokenizer)
-    there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"))
-    decoding = Decoding(max_new_tokens=8)
-    assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)

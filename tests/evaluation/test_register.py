@@ -23,10 +23,10 @@ from atwu.evaluation.registry import (
     EvaluateConfig,
     all_metrics,
     all_settings,
+    column_of,
     register_metric,
     selected_metrics,
     short_name,
-    where_computed,
 )
 from atwu.evaluation.result import read_result
 from atwu.modeling.load import model_fingerprint
@@ -76,7 +76,9 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, tmp_path):
     }
     assert found.settings["most_words"] == 2
     assert short_name("answer_words") == module.AnswerLength.columns[0].title == "words"
-    assert where_computed("too_long") == "a_metric_of_your_own.py:words"
+    column = column_of("too_long")
+    assert column is not None
+    assert column.where == "a_metric_of_your_own.py:words"
 
 
 def test_the_example_of_an_attack_is_one_short_file_and_leaves_the_model_as_it_was(table, tmp_path):

@@ -96,14 +96,11 @@ def result() -> EvalResult:
     )
 
 
-def test_text_fits_a_terminal_and_omits_missing_values(result):
+def test_text_omits_missing_values(result):
     text = result.summary()
-    assert max(map(len, text.splitlines())) <= 80
-    assert "forget (4 rows" in text
-    assert "extraction_strength ↓" in text
-    assert "0.123  [0.050, 0.200]" in text
+    assert re.search(r"forget +extraction_strength ↓ +4 +0\.123 +\[0\.050, 0\.200\]", text)
     assert "J_P" not in text
-    assert "  0.000" in text.split("overall")[1]
+    assert " 0.000 " in text.split("overall")[1]
     assert text.count("warning: ") == 1
 
 

@@ -20,7 +20,7 @@ from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.metrics import open_ended
+from atwu.evaluation.metrics import fluency
 from atwu.evaluation.registry import EvaluateConfig
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
 from atwu.evaluation.result_checks import different_template
@@ -51,8 +51,8 @@ def world():
 
 @pytest.fixture
 def few_instructions(monkeypatch):
-    monkeypatch.setattr(open_ended, "OPEN_INSTRUCTIONS", open_ended.OPEN_INSTRUCTIONS[:2])
-    monkeypatch.setattr(open_ended, "ANSWER_LENGTH_LIMIT", 8)
+    monkeypatch.setattr(fluency, "OPEN_INSTRUCTIONS", fluency.OPEN_INSTRUCTIONS[:2])
+    monkeypatch.setattr(fluency, "ANSWER_LENGTH_LIMIT", 8)
 
 
 def everything(model, tokenizer, rows, **options):

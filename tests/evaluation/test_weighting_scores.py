@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -31,7 +30,6 @@ from atwu.evaluation.weighting_scores import (
 from atwu.methods.component import Weighting, number
 from atwu.methods.component_registry import WEIGHTINGS
 from atwu.methods.objective import unlearning_loss
-from atwu.modeling.open_model import check_noun_finder
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.heatmap import score_rows
 from atwu.training.config import UnlearnConfig
@@ -314,15 +312,6 @@ def test_the_noun_finder_is_the_one_asked_for():
     for setting in ("tofu-8b", "rwku-phi3"):  # FUNDIAL trains with spaCy there
         assert EvaluateConfig(**find_setting(setting).evaluation).noun_finder == "en_core_web_sm"
     assert EvaluateConfig(**find_setting("people-small").evaluation).noun_finder == "simple"
-
-
-def test_a_run_with_another_noun_finder_gives_a_warning(tmp_path):
-    for recipe in ({}, {"settings": {"noun_finder": "simple"}}, {"settings": {"beta": 1.0}}, "text"):
-        (tmp_path / "run.json").write_text(json.dumps({"recipe": recipe}))
-        assert check_noun_finder(str(tmp_path), "simple") is None
-    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"settings": {"noun_finder": "en_core_web_sm"}}}))
-    warning = check_noun_finder(str(tmp_path), "simple")
-    assert re.search("trained with .* en_core_web_sm, but .* simple; pass --noun-finder en_core_web_sm", warning or "")
 
 
 def scored_rows(scores, labels):

@@ -8,13 +8,13 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from atwu.data.schema import Message
 from atwu.judge.asker import Asker
-from atwu.judge.chat_model import ChatModel, ChatRequest, OnReply, Reply
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.reply_cache import ReplyCache
 from atwu.judge.verdicts import Claim
@@ -51,7 +51,7 @@ def make_request(text: str = "Was Orla Venn born in Kelbury?") -> ChatRequest:
     return ChatRequest((Message("system", "You check answers."), Message("user", text)), max_tokens=20)
 
 
-def ask(chat: ChatModel, requests: Sequence[ChatRequest] | None = None) -> list[Reply]:
+def ask(chat: Any, requests: Sequence[ChatRequest] | None = None) -> list[Reply]:
     requests = [make_request()] if requests is None else requests
     found: dict[int, Reply] = {}
 

@@ -43,7 +43,7 @@ def test_a_reply_truncated_before_any_text_is_cached_and_not_requested_again(ser
         with pytest.raises(ChatServerError, match=f"none of 3 .*{re.escape(CUT_OFF)}"):
             asking.ask(requests(3), json.loads)
         assert stats(server, "cut-billed")[0] == 3
-        assert (asking.usage.prompt_tokens, asking.usage.completion_tokens) == (3 * 100, 3 * 20)
+        assert asking.cost == {"judge_calls": 3, "judge_prompt_tokens": 3 * 100, "judge_reply_tokens": 3 * 20}
         assert asking.budget.sent == calls
         assert asking.estimate(requests(3), json.loads).calls == 0
 

@@ -56,7 +56,7 @@ def test_stops_at_the_limit_and_the_same_command_continues(cache):
     assert asker.ask(asked, json.loads) == [request.messages[0].content for request in asked]
     assert len(second.asked) == 50
     assert not set(second.asked) & set(first.asked)
-    assert (asker.usage.replies, asker.usage.prompt_tokens) == (200, 200 * 26)
+    assert (asker.cost["judge_calls"], asker.cost["judge_prompt_tokens"]) == (200, 200 * 26)
 
 
 def test_repeated_requests_are_taken_from_the_same_budget(cache):
@@ -74,4 +74,7 @@ def test_repeated_requests_are_taken_from_the_same_budget(cache):
 def test_tokens_of_a_server_that_reports_none_are_estimated(cache):
     asker = Asker(repeating(0, 0), cache, progress=False)
     asker.ask(requests(1), json.loads)
-    assert (asker.usage.prompt_tokens, asker.usage.completion_tokens) == (26, 23)  # 88 characters and two quotes
+    assert (asker.cost["judge_prompt_tokens"], asker.cost["judge_reply_tokens"]) == (
+        26,
+        23,
+    )  # 88 characters and two quotes

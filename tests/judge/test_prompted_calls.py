@@ -29,8 +29,8 @@ def test_a_second_evaluation_needs_no_call_and_gives_the_same_counts(cache):
     again = judge(Fake(), cache)
     assert first.judge(claims) == again.judge(claims) == again.judge(claims)
     assert again.asker.model.asked == []
-    assert len(first.asker.model.asked) == first.asker.usage.replies == again.asker.usage.replies == 20
-    assert (first.asker.usage.prompt_tokens, first.asker.usage.completion_tokens) == (2000, 200)
+    assert len(first.asker.model.asked) == first.asker.cost["judge_calls"] == again.asker.cost["judge_calls"] == 20
+    assert first.asker.cost == {"judge_calls": 20, "judge_prompt_tokens": 2000, "judge_reply_tokens": 200}
     assert (first.asker.budget.sent, again.asker.budget.sent) == (20, 0)
 
 
@@ -85,7 +85,7 @@ def test_the_estimate_equals_the_requests_sent(cache):
     asking = judge(model, cache)
     estimated = asking.estimate(claims, pairs)
     assert model.asked == []
-    assert asking.asker.usage.replies == 0
+    assert asking.asker.used == {}
     asking.judge(claims)
     asking.prefer(pairs)
     assert estimated.calls == len(model.asked) == 4
@@ -156,7 +156,5 @@ def test_kills_at_random_moments_cause_no_repeated_call(tmp_path):
     undisturbed = judge(Logged(tmp_path / "other"))
     assert verdicts == undisturbed.judge(claims)
     assert {verdict.correct for verdict in verdicts} == {True, False, None}
-    total, parts = undisturbed.asker.usage, resumed.asker.usage
-    assert (parts.prompt_tokens, parts.completion_tokens) == (total.prompt_tokens, total.completion_tokens)
-    assert parts.replies == total.replies
-    assert parts.replies == len(paid) + len(asked) - asked_before
+    assert resumed.asker.cost == undisturbed.asker.cost
+    assert len(resumed.asker.used) == len(paid) + len(asked) - asked_before

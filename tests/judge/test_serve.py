@@ -12,32 +12,66 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator
 from atwu.evaluation.facts.askings import form_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
-from atwu.evaluation.generations import Decoding
+from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import ChatServerError, OpenAIChat
-from atwu.judge.local import LocalChat
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask import ask as ask_model
 from tests.commands import Started, run_command
 from tests.judge.conftest import ask
-from tests.judge.tiny_chat import save_chat_model
 
 pytestmark = pytest.mark.night
 for module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(module, reason="needs transformers[serving] and openai")
 
+SENTENCES = "YES NO Orla Venn Tavi Brook was born in Kelbury keeps bees near the harbour You check answers"
+SPECIAL = ["<unk>", "<end>", "<user>", "<system>", "<assistant>"]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def save_chat_model(folder: Path) -> None:
+    """Write a tiny random model of a few words with a chat template."""
+    core = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(SPECIAL + SENTENCES.split())}, unk_token="<unk>")
+    )
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=SPECIAL[2:]
+    )
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(2)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=40,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    config.initializer_range = 0.6
+    LlamaForCausalLM(config).save_pretrained(folder)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("served") / "tiny"
-    save_chat_model(path, seed=2)
+    save_chat_model(path)
     return path
 
 
@@ -74,7 +108,9 @@ def test_served_replies_equal_local_ones(folder: Path, address: str, monkeypatch
     requests = [ChatRequest((system, Message("user", text)), max_tokens=8) for text in texts]
     served = ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
     assert [reply.error for reply in served] == [None, None]
-    assert served == ask(LocalChat(str(folder), device="cpu"), requests)
+    generator = TransformersGenerator(*open_model(str(folder), ModelLoadArgs(), device="cpu"))
+    here = generate_all(generator, [Prompt(request.messages) for request in requests], Decoding(max_new_tokens=8))
+    assert [(reply.text, reply.completion_tokens) for reply in served] == [(said.text, said.tokens) for said in here]
     assert all(reply.text and reply.prompt_tokens > 0 for reply in served)
     assert [reply.completion_tokens for reply in served] == [8, 3], "one cut, one with its end token counted"
 

@@ -34,6 +34,23 @@ def test_hyperparameters_that_were_given_override_published_ones():
 
 
 @pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ({"method": "atwu", "forget_loss": "npo"}, {"forget_weight": 0.12, "retain_weight": 4.10, "beta": 0.10}),
+        ({"method": "etw", "forget_loss": "npo"}, {"forget_weight": 0.12, "temperature": 0.16, "beta": 0.10}),
+        ({"method": "atwu", "forget_loss": "npo", "beta": 0.5}, {"forget_weight": 0.12, "beta": 0.5}),
+        ({"method": "atwu", "forget_loss": "ceu"}, {"forget_weight": 1.0, "retain_weight": 0.50, "kept_start": 1}),
+        ({"method": "npo", "forget_loss": "logit_margin"}, {"forget_weight": 1.0, "retain_weight": 4.10}),
+        ({"method": "undial", "forget_loss": "weighted_self_distillation"}, {"forget_weight": 1.0, "beta": 10.0}),
+        ({"method": "npo", "retain_loss": "kl"}, {"forget_weight": 0.12, "retain_weight": 4.10, "beta": 0.10}),
+    ],
+)
+def test_a_replaced_forget_loss_brings_the_values_of_the_method_that_has_it(given, values):
+    decided = recipe(**given)
+    assert {name: decided.values[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
     ("text", "names", "combination"),
     [
         ("entropy", ("entropy",), None),

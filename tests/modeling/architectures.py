@@ -28,7 +28,7 @@ from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_down_projections
 from atwu.modeling.load import add_adapter, quiet_transformers
 from atwu.modeling.single_pass import can_stop_at, fast_path_support
-from tests.modeling.small_models import small_model
+from tests.modeling.small_models import in_layout, small_model
 
 DOCS = Path(__file__).parents[2] / "benchmarks" / "results" / "architectures.md"
 MARK = "<!-- what follows is written by python -m tests.modeling.architectures --docs -->"
@@ -98,7 +98,8 @@ def forward(model: Any, kind: str) -> Finding:
     counted = own != 0
     for layout in ("padded", "packed") if fast_paths.packed else ("padded",):
         for side, given_rows in (("right", batch), ("left", left_padded(batch))):
-            out = forward_tokens(model, [given_rows], layout=layout)[0]  # type: ignore[arg-type]
+            with in_layout(model, layout):
+                out = forward_tokens(model, [given_rows])[0]
             errors[f"{layout} {side}"] = _error(out.logps[out.mask], own[counted])
     taken = [name for name in ("packed", "fused_head", "last_mlp") if getattr(fast_paths, name)]
     return _finding(errors, ", ".join(taken) or "plain")

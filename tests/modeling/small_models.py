@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from atwu.modeling import single_pass
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.layers import unwrap
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "hidden_dim", "embedding_size"), 64),
@@ -181,6 +186,16 @@ def shaken(model: nn.Module, seed: int = 1) -> nn.Module:
             if parameter.requires_grad:
                 parameter += 0.2 * torch.randn(parameter.shape, generator=generator).to(parameter.device)
     return model
+
+
+@contextlib.contextmanager
+def in_layout(model: nn.Module, layout: str) -> Iterator[None]:
+    """Let forward passes of a model take packed rows, or padded ones as those of a model that cannot pack."""
+    known = single_pass.fast_path_support(model, torch.device("cpu"))
+    assert known.packed or layout == "padded"
+    single_pass._known[unwrap(model)] = dataclasses.replace(known, packed=layout == "packed")
+    yield
+    single_pass._known[unwrap(model)] = known
 
 
 def logps(model: nn.Module, rows: Any, **options: Any) -> Tensor:

@@ -14,7 +14,7 @@ from atwu.modeling.adapters import Lora, attach, merge_adapters, original_model
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.load import model_fingerprint
 from atwu.modeling.single_pass import fast_path_support
-from tests.modeling.small_models import logps, shaken
+from tests.modeling.small_models import in_layout, logps, shaken
 
 CPU = torch.device("cpu")
 ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -46,7 +46,8 @@ def test_equals_the_plain_computation_in_value_and_gradient(lora, fused, tiny_ll
     assert (abilities.fused_head, abilities.last_mlp) == (fused, fused)
     assert abilities.packed or not fused
     for layout in ("packed", "padded") if abilities.packed else ("padded",):
-        outputs = forward_tokens(model, [first, second], layout=layout)
+        with in_layout(model, layout):
+            outputs = forward_tokens(model, [first, second])
         for out, (values, counted) in zip(outputs, expected, strict=True):
             torch.testing.assert_close(out.logps[counted], values.float(), atol=3e-6, rtol=1e-5)
         got = torch.autograd.grad(sum((out.logps**2).sum() for out in outputs), parameters)
@@ -139,9 +140,10 @@ def test_a_second_adapter_is_rejected(tiny_llama):
 def test_original_model_equals_the_base_exactly(layout, tiny_llama, batch):
     rows, untouched = batch(), tiny_llama()
     model = shaken(attach(tiny_llama(), Lora(r=2, dropout=0.5), seed=0)).train()
-    adapted = logps(model, rows, layout=layout)
-    with original_model(model):
-        assert torch.equal(logps(model, rows, layout=layout), logps(untouched, rows, layout=layout))
+    with in_layout(model, layout), in_layout(untouched, layout):
+        adapted = logps(model, rows)
+        with original_model(model):
+            assert torch.equal(logps(model, rows), logps(untouched, rows))
     assert (adapted - logps(untouched, rows)).abs().max() > 1e-3
 
 

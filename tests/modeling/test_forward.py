@@ -9,7 +9,7 @@ import transformers
 from atwu.modeling.batches import Packing, TokenBatch, lay_out, packed_attention
 from atwu.modeling.forward import forward_tokens, position_limit
 from atwu.modeling.single_pass import fast_path_support
-from tests.modeling.small_models import small_model
+from tests.modeling.small_models import in_layout, small_model
 
 SMALL = {
     "vocab_size": 64,
@@ -68,7 +68,8 @@ def test_equals_the_plain_padded_computation(name, config, arguments, packs, ali
     assert fast_path_support(model, torch.device("cpu")).fused_head
     assert fast_path_support(model, torch.device("cpu")).packed == packs
     for layout in ("packed", "padded") if packs else ("padded",):
-        outputs = forward_tokens(model, [first, second], layout=layout)
+        with in_layout(model, layout):
+            outputs = forward_tokens(model, [first, second])
         for out, (values, counted) in zip(outputs, expected, strict=True):
             assert torch.equal(out.mask, counted)
             torch.testing.assert_close(out.logps[counted], values.float(), atol=3e-6, rtol=1e-5)
@@ -119,7 +120,8 @@ def test_hidden_states_equal_those_of_the_model(layout, alike, tiny_llama, batch
     model, rows = tiny_llama().eval(), batch(rows=3, seed=8)
     if alike:
         rows = begun_alike(rows, alike, 2)
-    (out,) = forward_tokens(model, [rows], layout=layout, layer=0)
+    with in_layout(model, layout):
+        (out,) = forward_tokens(model, [rows], layer=0)
     states = model(
         input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True
     ).hidden_states
@@ -136,7 +138,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):
         model = tiny_llama().train()
         if checkpointed:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        (out,) = forward_tokens(model, [rows], layout="packed")
+        (out,) = forward_tokens(model, [rows])
         out.logps.sum().backward()
         gradients.append([p.grad for p in model.parameters()])
     for left, right in zip(*gradients, strict=True):
@@ -163,7 +165,7 @@ def test_model_without_an_output_layer_uses_its_logits(batch):
 
 def test_the_model_still_generates_after_packing(tiny_llama, batch):
     model, untouched = tiny_llama().eval(), tiny_llama().eval()
-    forward_tokens(model, [batch()], layout="packed")
+    forward_tokens(model, [batch()])
     prompt = torch.tensor([[5, 9, 13], [0, 7, 21]])
     mask = torch.tensor([[1, 1, 1], [0, 1, 1]])
     settings = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
@@ -172,7 +174,7 @@ def test_the_model_still_generates_after_packing(tiny_llama, batch):
 
 def test_a_packed_model_saves_a_plain_config(tiny_llama, batch, tmp_path):
     model = tiny_llama()
-    forward_tokens(model, [batch()], layout="packed")
+    forward_tokens(model, [batch()])
     model.save_pretrained(tmp_path)
     assert "atwu" not in (tmp_path / "config.json").read_text()
 
@@ -183,12 +185,6 @@ def test_missing_and_mismatched_tensors_are_named(batch):
         TokenBatch.of({k: rows[k] for k in ("input_ids", "attention_mask")}, name="forget")
     with pytest.raises(ValueError, match="must share one"):
         TokenBatch.of(rows | {"labels": rows["labels"][:, 1:]})
-
-
-def test_packing_is_rejected_if_it_changes_outputs(batch):
-    model = build("Mamba", "MambaConfig", ARCHITECTURES[-1][2])
-    with pytest.raises(ValueError, match="layout='padded'"):
-        forward_tokens(model, [batch()], layout="packed")
 
 
 @pytest.mark.parametrize("autocast", [False, True])

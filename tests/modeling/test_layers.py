@@ -8,6 +8,7 @@ import torch
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import decoder_layers, tap, train_only_down_projections
+from tests.modeling.small_models import in_layout
 
 LAYERS = 4
 
@@ -42,7 +43,8 @@ def gradients(model, states):
 def test_equals_the_hidden_states_of_transformers_with_their_gradient(layer, layout, stop, model, batch):
     rows = batch(rows=3, seed=1, left_padded=True)
     expected, before = plain_states(model, rows)[layer + 1], traces(model)
-    (out,) = forward_tokens(model, [rows], layer=layer, stop=stop, layout=layout)
+    with in_layout(model, layout):
+        (out,) = forward_tokens(model, [rows], layer=layer, stop=stop)
     assert traces(model) == before
     torch.testing.assert_close(out.layer_states, expected, atol=1e-5, rtol=1e-5)
     for left, right in zip(gradients(model, out.layer_states), gradients(model, expected), strict=True):

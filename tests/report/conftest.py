@@ -19,9 +19,9 @@ from atwu._cache import short_hash
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.word_scores import Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
+from atwu.report.page_templates import luminance
 from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records, RunRecord
-from atwu.report.scored_row import luminance
 from tests.evaluation.conftest import result_of
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}

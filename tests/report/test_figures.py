@@ -17,9 +17,8 @@ from atwu.methods.recipe import recipe
 from atwu.report import figures
 from atwu.report.before_after import UQ, Panel, before_value, without_scores
 from atwu.report.figure import ACCENT, COLOURS, FIGURE_FORMATS, INK, series_of, styled
-from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
+from atwu.report.figures import FIGURES, DrawnFigure, all_figures, pareto, save_figures
 from atwu.report.report_records import Records
-from atwu.report.trade_off import pareto
 from tests.report.conftest import contrast
 
 pytest.importorskip("matplotlib")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from atwu.evaluation.word_scores import WordScore, word_scores
 from atwu.report.heatmap import render_html, render_terminal
-from atwu.report.scored_row import (
+from atwu.report.page_templates import (
     LEVELS,
     ScoredRow,
     background,

@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from atwu.evaluation.registry import metric_definition, where_computed
+from atwu.evaluation.registry import column_of
 from atwu.evaluation.result import format_number
 from atwu.report.metric_table import cell_of, format_duration, table_of
-from atwu.report.report_page import render_report_page, shared_settings
+from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records, headline_metrics
 from tests.report.conftest import Page, contrast
 
@@ -124,20 +124,16 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_shared_settings_are_listed_once(records: Records) -> None:
+def test_settings_of_several_models_are_listed_once(records: Records) -> None:
     other = {**records.runs[-1].result.settings, "seed": 7, "rows": {"forget": "abc"}}
     last = dataclasses.replace(
         records.runs[-1], result=dataclasses.replace(records.runs[-1].result, settings=other), seed=0
     )
     made = dataclasses.replace(records, runs=(*records.of("atwu"), last))
-    assert shared_settings([run.result for run in made.runs]) == {
-        "metrics": ["memorization", "scores", "judge"],
-        "judge": {"kind": "offline"},
-    }
     page = render_report_page(made)
-    assert page.count("&#34;kind&#34;: &#34;offline&#34;") == 1
-    assert "&#34;seed&#34;: 7\n" in page
-    assert "the same for all methods" in page
+    assert page.count("&#34;kind&#34;: &#34;offline&#34;") == 2
+    assert "&#34;seed&#34;: 7,\n" in page
+    assert "original, retain-only, atwu" in page
 
 
 def test_commands_settings_and_versions(page: Page) -> None:
@@ -151,10 +147,10 @@ def test_commands_settings_and_versions(page: Page) -> None:
 def test_every_metric_has_a_definition_and_a_formula(page: Page, records: Records) -> None:
     text = page.visible.replace("\u200b", "")
     for split, metric in table_of(records.results).keys:
-        meaning = metric_definition(metric, split)
-        assert meaning, metric
-        assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text
-        assert f"Computed in {where_computed(metric, split)}." in text
+        column = column_of(metric, split)
+        assert column is not None, metric
+        assert column.meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text
+        assert f"Computed in {column.where}." in text
     assert "1 − J<sub>W</sub> / J<sub>W</sub> of the original model" in page.html
 
 

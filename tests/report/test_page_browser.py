@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from atwu.report.board import Board, BoardStudy, StudyFacts, render_board
+from atwu.report.board import BoardStudy, StudyFacts, render_board
+from atwu.report.page_templates import percent_of_score
 from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
-from atwu.report.scored_row import percent_of_score
 from tests.report.conftest import figures_left_out
 
 pytest.importorskip("selenium", reason="needs selenium")
@@ -283,10 +283,10 @@ def test_the_board_filters_methods_and_benchmarks(
     browser: Any, build_records: Callable[..., Records], tmp_path: Path
 ) -> None:
     studies = [
-        BoardStudy(StudyFacts(name, "pebble-1b", "atwu study run"), build_records(seeds=[0]).results)
+        BoardStudy(StudyFacts(name, "pebble-1b", "atwu study run"), build_records(seeds=[0]))
         for name in ("Pebbles", "Stones")
     ]
-    (tmp_path / "board.html").write_text(render_board(Board(tuple(studies))), encoding="utf-8")
+    (tmp_path / "board.html").write_text(render_board(studies), encoding="utf-8")
     browser.get((tmp_path / "board.html").as_uri())
     browser.find_element(By.ID, "find").send_keys("WG")
     shown = [

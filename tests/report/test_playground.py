@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from atwu.evaluation.side_by_side import SideBySide
 from atwu.modeling.open_model import ModelLoadArgs
-from atwu.report.playground import LocalOnly, playground, scored_answer, serving
+from atwu.report.playground import LocalOnly, SideBySide, playground, scored_answer, serving
 from tests.micro_models import write_models
 
 QUESTION, ANSWER = "Where was Orla Venn born?", "She was born in Kelbury <b>."

@@ -99,7 +99,6 @@ class Scripted(AdaptiveController):
             stateful=[],
             state=SimpleNamespace(max_steps=1000),
             args=SimpleNamespace(warmup_steps=warmup, learning_rate=1e-3),
-            paused_seconds=0.0,
             cleaning=None if cleaned_to is None else SimpleNamespace(original=[torch.zeros(1, 1)]),
             clean_change=lambda cleaning, share: model.weight.data.mul_(1 - share * (1 - (cleaned_to or 0.0))),
         )

@@ -20,8 +20,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import AS_WRITTEN, CUTS, form_askings, own_askings
 from atwu.evaluation.facts.fact_table import NEVER_KNOWN, UNSEEN_TEXTS, FactTable, ask_facts, join_tables
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.methods.weightings.by_heart import spans_by_heart, wording_evidence
-from atwu.methods.weightings.contrast import TokenLogps
+from atwu.methods.weightings.contrast import TokenLogps, spans_by_heart, wording_evidence
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.request.measurement import measured_sets
 from atwu.request.related_texts import SAME_TEXT, same_text, write_own_texts

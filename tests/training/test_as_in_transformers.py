@@ -20,7 +20,7 @@ MEASURED = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": 
 
 @pytest.fixture
 def build(model_folder, tmp_path):
-    def trainer(model=None, peft_config=None, callbacks=None, **options):
+    def trainer(model=None, callbacks=None, **options):
         return UnlearnTrainer(
             str(model_folder) if model is None else model,
             UnlearnConfig(str(tmp_path / "out"), **BASE | {"method": "grad_diff"} | options),
@@ -28,7 +28,6 @@ def build(model_folder, tmp_path):
             retain_dataset=make_rows(8, 24),
             processing_class=AutoTokenizer.from_pretrained(model_folder),
             eval_metrics="memorization",
-            peft_config=peft_config,
             callbacks=callbacks,
         )
 
@@ -85,15 +84,6 @@ def test_text_that_is_no_json_object_is_named(name, text, message, tmp_path):
         UnlearnConfig(str(tmp_path), use_cpu=True, **{name: text})
 
 
-def sharpened(logps, mask, *, sharpness=2.0):
-    return (1 - (sharpness * logps).exp()) * mask
-
-
-def test_numbers_of_a_function_are_options_from_its_first_use():
-    config = UnlearnConfig("x", use_cpu=True, method="grad_diff", weighting=sharpened, sharpness=3.0)
-    assert config.recipe().values["sharpness"] == 3.0
-
-
 def test_wandb_does_not_get_the_printed_lines(finetuner, monkeypatch):
     monkeypatch.setenv("WANDB_CONSOLE", "")
     monkeypatch.delenv("WANDB_CONSOLE")
@@ -101,19 +91,18 @@ def test_wandb_does_not_get_the_printed_lines(finetuner, monkeypatch):
     assert os.environ["WANDB_CONSOLE"] == "off"
 
 
-def test_a_lora_config_and_save_adapter_work_together(build, finetuner, model_folder, tmp_path):
+def test_adapters_of_a_config_or_of_the_model_are_saved(build, model_folder, tmp_path):
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(r=2, target_modules=["q_proj"])
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model_folder), lora)
     for name, trainer in {
-        "config": build(peft_config=lora, save_adapter=True, **MEASURED),
+        "config": build(lora_r=2, lora_targets="q_proj", save_adapter=True, **MEASURED),
         "model": build(model=adapted, save_adapter=True),
     }.items():
         trainer.train()
         trainer.save_model(str(tmp_path / name))
         assert (tmp_path / name / "adapter_model.safetensors").is_file()
-    assert finetuner(peft_config=lora).loaded.lora.r == 2
     with pytest.raises(ValueError, match=r"save_adapter.*lora_r"):
         build(save_adapter=True)
     with pytest.raises(ValueError, match=r"quantize.*name"):
@@ -122,12 +111,8 @@ def test_a_lora_config_and_save_adapter_work_together(build, finetuner, model_fo
         build(model=[tmp_path])
 
 
-def test_predictions_are_an_evaluation(build, finetuner):
-    for trainer in (build(), finetuner()):
-        with pytest.raises(TypeError, match=r"predict.*atwu\.evaluate\(trainer\.model, trainer\.processing_class"):
-            trainer.predict(make_rows(2))
-        with pytest.raises(TypeError, match=r"hyperparameter_search is not supported: use the command atwu tune"):
-            trainer.hyperparameter_search()
+def test_an_evaluation_of_fine_tuning_is_that_of_the_package(finetuner):
+    trainer = finetuner()
     with pytest.raises(TypeError, match=r"eval_dataset.*atwu\.evaluate"):
         finetuner(eval_dataset=make_rows(2))
     with pytest.raises(TypeError, match=r"atwu\.evaluate"):
@@ -178,6 +163,7 @@ def test_a_finished_run_continues_with_more_steps_from_a_named_checkpoint(build,
         ("model_init", "a model"),
         ("train_dataset", "forget_dataset and retain_dataset"),
         ("tokenizer", "processing_class"),
+        ("peft_config", "lora_r"),
     ],
 )
 def test_arguments_without_effect_are_rejected(name, instead, model_folder):

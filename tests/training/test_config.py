@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from atwu import FinetuneConfig, UnlearnConfig
+from atwu import UnlearnConfig
 
 
 def test_configurations_set_only_options_that_are_unset():
@@ -79,12 +79,3 @@ def test_options_can_be_given_as_a_mapping():
 def test_wrong_values_are_rejected(changes, message):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(output_dir="x", **changes)
-
-
-@pytest.mark.parametrize(("rows", "processes", "repeated"), [(22, 2, 2), (24, 2, 0), (22, 1, 0), (25, 3, 5)])
-def test_rows_are_repeated_so_that_all_processes_have_equally_many(rows, processes, repeated, tmp_path, monkeypatch):
-    config = FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=2)
-    monkeypatch.setattr(FinetuneConfig, "world_size", processes)
-    assert config.rows_repeated(rows) == repeated
-    config.dataloader_drop_last = True
-    assert config.rows_repeated(rows) == 0

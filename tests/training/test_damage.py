@@ -28,7 +28,7 @@ IN_CHECKPOINT = (
     "manifest.json",
     "model.safetensors",
     "optimizer.pt",
-    "random_state.json",
+    "rng_state.pth",
     KEY_NAME,
     "sampler.json",
     "scheduler.pt",

@@ -13,13 +13,11 @@ pytest.importorskip("peft")
 
 from transformers import AutoModelForCausalLM
 
-from atwu import UnlearnConfig
 from atwu.exporting.export_run import export
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.training.load_to_train import with_lora
 from tests.modeling.architectures import rows
 from tests.modeling.small_models import small_model
 from tests.training.conftest import logps, unlearn, with_tokenizer
@@ -102,17 +100,6 @@ def test_layers_whose_weight_is_used_directly_are_skipped_or_rejected():
         attach(small_model("mamba"), Lora(r=2, targets=("dt_proj",)), seed=0)
     with pytest.raises(ValueError, match="share"):
         attach(small_model("zamba"), Lora(r=2, targets=("shared_transf.self_attn.q_proj",)), seed=0)
-
-
-def test_a_lora_config_with_target_parameters_is_accepted():
-    import peft
-
-    config, experts = UnlearnConfig(use_cpu=True), ["experts.down_proj"]
-    found = with_lora(config, peft.LoraConfig(r=4, target_modules=["q_proj"], target_parameters=experts))
-    assert found.lora_targets == "experts.down_proj,q_proj"
-    assert with_lora(config, peft.LoraConfig(target_parameters=experts)).lora_targets == "experts.down_proj"
-    with pytest.raises(ValueError, match=r"names.*all-linear.*target_parameters"):
-        with_lora(config, peft.LoraConfig(target_modules="all-linear", target_parameters=experts))
 
 
 def test_targets_that_peft_did_not_adapt_are_rejected_by_name(monkeypatch):

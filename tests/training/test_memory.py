@@ -110,11 +110,9 @@ def test_a_mixture_of_experts_is_estimated_by_rule() -> None:
 def test_items_follow_the_settings() -> None:
     plain, again, adapters = seen(), seen(activation_checkpointing=True), seen(lora_r=4)
     weights = plain.weights
-    assert plain.gradients == weights
     assert plain.optimizer == 2 * weights
-    assert again.activations < plain.activations
-    assert again.gradients == plain.gradients
-    assert adapters.optimizer == 2 * adapters.gradients < 0.5 * weights
+    assert again.turning < plain.turning
+    assert 0 < adapters.optimizer < 0.5 * weights
     assert seen(optim="sgd").optimizer == 0
     assert seen(optim="adamw_8bit").optimizer == pytest.approx(weights / 4 * 2.05)
     assert seen(optim="paged_adamw_8bit").optimizer == 0
@@ -143,7 +141,7 @@ def test_a_large_output_layer_is_counted_as_often_as_it_is_held() -> None:
     assert [each.turning - small.trained - 10**9 for each in ended] == [head, 2 * head]
 
 
-def test_the_longest_batch_accounts_for_common_prefixes() -> None:
+def test_the_longest_batch_has_common_prefixes_once() -> None:
     start = tuple(range(20))
 
     def row(*rest: int) -> EncodedRow:

@@ -108,7 +108,7 @@ def test_own_answers_of_elm_come_from_the_original_model_and_stay(model_folder, 
     original, tokenizer = AutoModelForCausalLM.from_pretrained(model_folder), whole.processing_class
     assert whole.recipe.settings["novice_prompt"] in tokenizer.decode(novice[0])
     for row, answer in dict(seen).items():
-        seed = int(np.random.default_rng([_SAMPLE, whole.args.rows_seed, 0, row]).integers(2**63))
+        seed = int(np.random.default_rng([_SAMPLE, whole.args.seed, 0, row]).integers(2**63))
         drawn, *_ = generate(
             original,
             tokenizer,

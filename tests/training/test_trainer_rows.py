@@ -162,30 +162,6 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     assert all(each == made[0] for each in made)
 
 
-def test_a_lora_config_is_accepted_or_rejected_by_field(model_folder, data_files, tmp_path):
-    from peft import LoraConfig
-
-    def trainer(peft_config: object, **options: object) -> UnlearnTrainer:
-        config = UnlearnConfig(**{"method": "wga", "output_dir": str(tmp_path), "use_cpu": True} | options)
-        rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
-        made = UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
-        assert config.lora_r == 0
-        return made
-
-    adapted = trainer(LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])).loaded
-    assert (adapted.lora.r, adapted.lora.alpha, set(adapted.lora.targets)) == (4, 8, {"q_proj", "v_proj"})
-    with pytest.raises(ValueError, match=r"names.*'\.\*q_proj'"):
-        trainer(LoraConfig(r=4, target_modules=".*q_proj"))
-    with pytest.raises(ValueError, match="q_proj"):
-        trainer(LoraConfig(target_modules=["q_proj"]), method="rmu")
-    with pytest.raises(ValueError, match=r"peft_config.*use_rslora"):
-        trainer(LoraConfig(r=4, use_rslora=True))
-    with pytest.raises(ValueError, match=r"LoraConfig.*\bdict\b"):
-        trainer({"r": 4})
-    with pytest.raises(ValueError, match="lora_r=2"):
-        trainer(LoraConfig(r=4), lora_r=2)
-
-
 def test_arguments_of_the_transformers_trainer_raise_errors_with_the_right_name(model_folder, data_files, tmp_path):
     from transformers import TrainingArguments
 

@@ -162,7 +162,7 @@ class ChatCommand:
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        from atwu.evaluation.side_by_side import SideBySide
+        from atwu.report.playground import SideBySide
 
         names = {name: name for name in (self.model, self.compare) if name}
         models = SideBySide(names, self.loading, system=self.system, max_new_tokens=self.max_new_tokens)
@@ -200,9 +200,8 @@ class PlaygroundCommand:
     def run(self) -> None:
         from atwu._extras import require
         from atwu._manifest import RECORD_NAME
-        from atwu.evaluation.side_by_side import SideBySide
         from atwu.modeling.load import check_model_name
-        from atwu.report.playground import playground, serving
+        from atwu.report.playground import SideBySide, playground, serving
         from atwu.report.read_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from atwu.cli.cli_options import MORE_GROUP, OPTIONS_GROUP, CliOption, cli_option, listed_options
+from atwu.cli.cli_options import OPTIONS_GROUP, CliOption, cli_option, listed_options
 from atwu.cli.shared import (
     DEVICE,
     ROWS_HELP,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NEEDS = {"rwku-flavour": "probes", "task_folder": "task", "task_limit": "task"}
 """Settings that have no effect without another option."""
-EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
+EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Loading the model"
 
 
 def metric_settings() -> Iterator[CliOption]:
@@ -99,12 +99,6 @@ class EvaluateCommand(NamesRows):
     )
     settings: dict[str, Any] = listed_options(metric_settings)
     judging: EstimatedJudgeOptions
-    backend: str = cli_option(
-        "Backend that generates answers.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
-    )
-    gpu_memory_utilization: float | None = cli_option(
-        "Share of GPU memory for vLLM, from 0 to 1. Default: 0.92, as in vLLM.", None, group=MORE_GROUP, common=False
-    )
     model_url: str | None = cli_option(
         "Evaluate --model on this OpenAI-compatible server; only metrics of generated answers.",
         None,
@@ -145,7 +139,7 @@ class EvaluateCommand(NamesRows):
         from atwu.benchmarks.base import evenly_spaced
         from atwu.evaluation.evaluate import Evaluation
         from atwu.judge.open_judge import open_judge
-        from atwu.modeling.open_model import check_noun_finder, check_system_prompt
+        from atwu.modeling.open_model import check_system_prompt
         from atwu.report.table_writers import panel_table
 
         model = self._checked()
@@ -174,8 +168,6 @@ class EvaluateCommand(NamesRows):
         known = self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
-            if "scores" in names:
-                warn(filter(None, [check_noun_finder(name, config.noun_finder)]))
         judge = open_judge(self.judging)
         cost = JudgeCost(judge, stop=self.judging.estimate)
         rows = {name: open_rows(source) for name, source in sources.items()}
@@ -203,8 +195,6 @@ class EvaluateCommand(NamesRows):
             raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")
         if not (self.forget or self.retain or self.probes or self.settings.get("task")):
             raise UsageError("no rows are given; give --forget, --retain or both, or --probes or --task.")
-        if self.gpu_memory_utilization is not None and self.backend != "vllm":
-            raise UsageError("--gpu-memory-utilization requires --backend vllm.")
         if self.model_url is not None and (self.loading.revision or self.loading.base):
             raise UsageError("--revision and --base do not apply to the served model of --model-url; leave them out.")
         for name in filter(None, (self.original, self.retain_only)):
@@ -305,14 +295,14 @@ class EvaluateCommand(NamesRows):
         evaluation: Evaluation,
     ) -> EvalResult | None:
         """Evaluate one model, which is served if `loading` is None; returns None for an estimate."""
-        from atwu.evaluation.backends import GPU_MEMORY_UTILIZATION, EndpointGenerator, VllmGenerator
+        from atwu.evaluation.backends import EndpointGenerator
         from atwu.evaluation.evaluate import evaluate
         from atwu.evaluation.generations import GenerationStore
         from atwu.modeling.open_model import open_model
 
         network = tokenizer = store = None
         generator: Any = None
-        with contextlib.ExitStack() as stack, contextlib.suppress(_EstimateOnlyError):
+        with contextlib.suppress(_EstimateOnlyError):
             if loading is None:  # without a store: a served model may change under its name
                 from atwu.judge.client import OpenAIChat
 
@@ -321,17 +311,7 @@ class EvaluateCommand(NamesRows):
                 generator = EndpointGenerator(chat)
             else:
                 store = GenerationStore()
-                if self.backend == "vllm":
-                    share = self.gpu_memory_utilization
-                    if share is None:
-                        share = GPU_MEMORY_UTILIZATION
-                    max_length = evaluation.settings.max_length
-                    generator = VllmGenerator(model, loading, max_length=max_length, memory_share=share)
-                    stack.callback(generator.close)
                 network, tokenizer = open_model(model, loading, device=self.device)
-                if generator is not None and not getattr(network, "is_quantized", False):
-                    # Leaves the device while vLLM answers, which quantized weights cannot.
-                    generator.offloaded_model = network
             evaluation = replace(
                 evaluation,
                 generator=generator,

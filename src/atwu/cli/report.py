@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import check_output_folder, check_writable, write_json, write_text
+from atwu._files import check_output_folder, check_writable, write_text
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import ResultFile, note, say, terminal, warn
@@ -163,8 +163,7 @@ class ReportCommand:
     """Write a report page, tables or figures of finished runs.
 
     Prints the table unless --output or --figures is given. The page is a single file that works offline. With a folder as
-    --output, studies of several benchmarks and models come onto one page, index.html, with their numbers in board.json, which
-    is itself a study that can be given.
+    --output, studies of several benchmarks and models come onto one page, index.html.
 
     Example: atwu report runs/headline-people-small --output report.html
     Example: atwu report runs/headline-people-small runs/headline-tofu-part --output board
@@ -172,7 +171,7 @@ class ReportCommand:
 
     runs: list[Path] = cli_option(
         "A study folder, run folders with an eval.json, or result files of atwu evaluate; for a folder as --output, study "
-        "folders, folders of results with a board.yaml, or board.json files.",
+        "folders, or folders of results with a board.yaml.",
         positional=True,
     )
     output: Path | None = cli_option(
@@ -235,18 +234,15 @@ class ReportCommand:
                 say(f"wrote {path}")
 
     def _write_board(self, folder: Path) -> None:
-        from atwu.report.board import BOARD_NAME, read_board, render_board
+        from atwu.report.board import read_board, render_board
 
         check_output_folder(folder)
-        board = read_board(self.runs)
+        studies = read_board(self.runs)
         folder.mkdir(parents=True, exist_ok=True)
-        page, numbers = folder / "index.html", folder / BOARD_NAME
-        for path in (page, numbers):
-            check_writable(path, overwrite=self.overwrite)
-        write_text(page, render_board(board))
-        write_json(numbers, board.to_json())
-        count = len(board.studies)
-        say(f"wrote {page} and {numbers}: {count} {'study' if count == 1 else 'studies'}")
+        page = folder / "index.html"
+        check_writable(page, overwrite=self.overwrite)
+        write_text(page, render_board(studies))
+        say(f"wrote {page}: {len(studies)} {'study' if len(studies) == 1 else 'studies'}")
 
     def _text(self, records: Records, form: str) -> str:
         if form == "html":

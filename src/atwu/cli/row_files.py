@@ -168,7 +168,7 @@ class RowsFormsCommand(_WritesRows):
 class Paraphraser(EstimatedJudgeOptions):
     """Judge options of paraphrasing, which needs a model."""
 
-    judge: str = cli_option("openai:MODEL (any OpenAI-compatible server), or local:FOLDER.", group="Judge")
+    judge: str = cli_option("openai:MODEL (any OpenAI-compatible server).", group="Judge")
 
 
 @dataclass(kw_only=True)

@@ -63,12 +63,16 @@ def patched_drops(
     """
     layers, logps = list(decoder_layers(unwrap(model))), _pass_over(model)
     drops = np.empty((len(sources), len(rows), len(layers)))
+    outputs: list[Any] = []
     shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for number, (batch, arranged) in enumerate(_batches(model, rows, batch_tokens)):
             sizes = [len(rows[index].counted(rows[index].labels)) for index in batch]
             # One pass without patches serves all layers and sources.
-            with _recorded(layers) as outputs:
+            outputs.clear()
+            with contextlib.ExitStack() as stack:
+                for module in layers:
+                    stack.callback(module.register_forward_hook(lambda *passed: outputs.append(passed[-1])).remove)
                 plain = _row_means(logps(arranged), sizes)
             for layer, place in itertools.product(range(len(layers)), range(len(sources))):
                 patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
@@ -94,17 +98,6 @@ def _pass_over(model: nn.Module) -> Callable[[Layout], Tensor]:
 
 def _row_means(logps: Tensor, sizes: list[int]) -> FloatArray:
     return np.array([float(row.mean()) for row in logps.double().cpu().split(sizes)])
-
-
-@contextlib.contextmanager
-def _recorded(layers: Sequence[nn.Module]) -> Iterator[list[Any]]:
-    outputs: list[Any] = []
-    handles = [layer.register_forward_hook(lambda module, args, output: outputs.append(output)) for layer in layers]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _patched(output: Any, where: Tensor, states: Tensor) -> Any:

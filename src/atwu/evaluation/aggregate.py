@@ -26,7 +26,7 @@ from atwu.evaluation.intervals import (
     mean_of,
     subtract,
 )
-from atwu.evaluation.registry import all_metrics, find_column, value_range
+from atwu.evaluation.registry import all_metrics, column_of, value_range
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 
 
@@ -84,10 +84,10 @@ def values_by_set(this: RowMetrics) -> dict[str, dict[str, MetricValue]]:
 
 
 def _column(name: str, split: str) -> Column:
-    definition = find_column(name, split)
-    if definition is None:
+    column = column_of(name, split)
+    if column is None:
         raise ValueError(f"{name!r} was measured, but no metric has a column of this name on {split!r}.")
-    return definition[1]
+    return column
 
 
 def _metric_value(estimate: Estimate, column: Column, split: str, **more: Any) -> MetricValue:

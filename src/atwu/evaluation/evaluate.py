@@ -27,14 +27,13 @@ from atwu.evaluation.registry import (
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.result_checks import check_comparable, different_template, provenance, warnings
 from atwu.evaluation.session import ReferenceModels, Session
-from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.evaluation.weighting_scores import AuxiliaryModels, find_auxiliary_models
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.load import check_model_name, check_objects, load_config, model_fingerprint
-from atwu.modeling.open_model import ModelLoadArgs, check_noun_finder, check_system_prompt, open_model
+from atwu.modeling.open_model import ModelLoadArgs, check_system_prompt, open_model
 from atwu.training.row_sets import RowsInput, text_rows
 
 
@@ -59,8 +58,6 @@ class Evaluation:
     """Result of a model trained without the forget set; adds forget quality (p-value), privleak and the reference attack."""
     reference_models: ReferenceModels | None = None
     """Original and retain-only model, for the unlearning depth score."""
-    original_reader: OriginalReader | None = None
-    """Original model, which then reads this model's answers, so that unlikely ones count as gibberish."""
     generator: Generator | None = None
     """Generates answers instead of this model through transformers."""
     store: GenerationStore | None = None
@@ -135,8 +132,6 @@ def evaluate(
         name = name or str(model)
         scorer, auxiliary = scorer or find_scorer(model), auxiliary or find_auxiliary_models(model)
         notes.extend(filter(None, [check_system_prompt(name, config.system)]))
-        if "scores" in names:
-            notes.extend(filter(None, [check_noun_finder(name, config.noun_finder)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     # The pool changes in-context examples and frequencies, so its rows are a part of what was measured.
     every = dict(sets)
@@ -151,6 +146,7 @@ def evaluate(
         notes.extend(filter(None, [different_template(settings, other, role=role)]))
     fingerprint = None
     if model is not None:
+        # Hashed once, for the result and for the keys of stored answers: it takes a second per gigabyte.
         fingerprint = model_fingerprint(model)
     if generator is None:
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
@@ -168,7 +164,6 @@ def evaluate(
         store=how.store,
         original=how.original,
         reference_models=how.reference_models,
-        original_reader=how.original_reader,
         probes=how.probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=how.progress,
@@ -296,6 +291,10 @@ def _result(
     sets: dict[str, Mapping[str, MetricValue]] = {**values_by_set(sides.this)}
     if session.task_values:
         sets[TASKS] = session.task_values
+    # Replies from the cache count as if sent now.
+    cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
+    if isinstance(session.judge, PromptedJudge):
+        cost |= session.judge.asker.cost
     result = EvalResult(
         model=model,
         fingerprint=fingerprint,
@@ -305,21 +304,8 @@ def _result(
         settings=settings,
         versions=versions(),
         references={role: other.fingerprint for role, other in references.items()},
-        cost=_cost(session),
+        cost=cost,
         warnings=tuple(dict.fromkeys(session.warnings)),
     )
     said = warnings(result, original, retain_only)
     return dataclasses.replace(result, warnings=(*result.warnings, *said))
-
-
-def _cost(session: Session) -> dict[str, float]:
-    """Return calls and tokens; replies from the cache count as if sent now."""
-    cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
-    if isinstance(session.judge, PromptedJudge):
-        usage = session.judge.asker.usage
-        cost |= {
-            "judge_calls": usage.replies,
-            "judge_prompt_tokens": usage.prompt_tokens,
-            "judge_reply_tokens": usage.completion_tokens,
-        }
-    return cost

@@ -87,7 +87,7 @@ class GenerationStore:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = default_path() if path is None else Path(path)
+        self.path = Path(path or default_path())
         self._cache: ReplyCache | None = None
 
     def read(self, identity: str, keys: Iterable[str]) -> dict[str, Generation]:

@@ -270,6 +270,7 @@ def read_states(
                 attention_mask=arranged.attention_mask,
                 position_ids=arranged.position_ids,
                 output_hidden_states=True,
+                # A cache of keys and values would be built and never read.
                 use_cache=False,
             ).hidden_states
             if not kept:
@@ -293,6 +294,8 @@ def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
         return list(range(count))
     wrong = [layer for layer in layers if not -count <= layer < count]
     if wrong or not layers:
-        got = wrong[0] if wrong else "none"
+        got = "none"
+        if wrong:
+            got = str(wrong[0])
         raise ValueError(f"layers must be from 0 (embeddings) to {count - 1} (final states) for this model, got {got}.")
     return sorted({layer % count for layer in layers})

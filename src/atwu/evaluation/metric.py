@@ -57,6 +57,7 @@ SHARED_SETTINGS = (
         "System prompt for conversations without one; use the one from training.",
         check=check_system,
     ),
+    # The length of the ATWU authors' last configurations, and below their seed, which their judge has, too.
     MetricSetting("max_new_tokens", int, 64, "Maximum number of new tokens per answer.", least=1),
     MetricSetting(
         "batch_tokens",

@@ -32,7 +32,7 @@ _METRICS = Registry[type[Metric]](
         "truth_ratio": "atwu.evaluation.metrics.truth_ratio:TruthRatio",
         "membership": "atwu.evaluation.metrics.membership:Membership",
         "gradient_norm": "atwu.evaluation.metrics.membership:GradientNorm",
-        "open_ended": "atwu.evaluation.metrics.open_ended:OpenEnded",
+        "open_ended": "atwu.evaluation.metrics.fluency:OpenEnded",
         "general_text": "atwu.evaluation.metrics.fluency:GeneralText",
         "families": "atwu.evaluation.metrics.families:Families",
         "sampling": "atwu.evaluation.metrics.judge_scores:BestOfN",
@@ -232,12 +232,20 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
     return with_placeholder
 
 
-def value_range(name: str, split: str) -> ValueRange:
-    """Return the smallest and largest possible value of a number; (None, None) if no metric records it on this set."""
+def column_of(name: str, split: str | None = None) -> Column | None:
+    """Return the column of a number, which has its definition, range and function; None if no metric records it."""
     definition = find_column(name, split)
     if definition is None:
+        return None
+    return definition[1]
+
+
+def value_range(name: str, split: str) -> ValueRange:
+    """Return the smallest and largest possible value of a number; (None, None) if no metric records it on this set."""
+    column = column_of(name, split)
+    if column is None:
         return (None, None)
-    return definition[1].range
+    return column.range
 
 
 def short_name(name: str, split: str | None = None) -> str:
@@ -250,19 +258,3 @@ def short_name(name: str, split: str | None = None) -> str:
         return name
     _, column, field = definition
     return re.sub(r"\{\w+\}", lambda _: field.replace("_", " "), column.title)
-
-
-def metric_definition(name: str, split: str | None = None) -> str | None:
-    """Return the definition of a number, without a full stop; None if no metric records it."""
-    definition = find_column(name, split)
-    if definition is None:
-        return None
-    return definition[1].meaning
-
-
-def where_computed(name: str, split: str | None = None) -> str | None:
-    """Return file and function of a number's formula, such as `atwu/evaluation/metrics/memorization.py:es_delta`."""
-    definition = find_column(name, split)
-    if definition is None:
-        return None
-    return definition[1].where

@@ -21,12 +21,13 @@ from atwu._cache import short_hash
 from atwu._file_reading import read_declared, type_adapter
 from atwu._files import write_json
 from atwu.data.schema import Example
-from atwu.evaluation.columns import FORGET, OVERALL, Direction
+from atwu.evaluation.columns import OVERALL, Direction
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
+# A file has every key, those with defaults too, and the schema says so.
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Unknown keys and wrong types are errors."""
 
@@ -118,24 +119,13 @@ class EvalResult:
         write_json(path, self.to_json())
 
     def summary(self) -> str:
-        """Return every value with its interval, and the warnings, as text of 80 columns."""
-        numbers = [(split, metric + ARROWS[value.direction], value) for split, metric, value in measured_numbers(self)]
-        width = max((len(name) for _, name, _ in numbers), default=0) + 2
-        lines, last = [self.model], ""
-        for split, name, value in numbers:
-            if split != last:
-                title = f"{split} ({value.n} rows)"
-                if split == FORGET:
-                    title = f"{split} ({value.n} rows, lower is better)"
-                elif split == OVERALL:
-                    title = split
-                lines += ["", f"{title:<{width}}{'value':>9}  95 % interval"]
-                last = split
-            number = format_number(value.value, value.digits)
-            lines.append(f"  {name:<{width - 2}}{number:>9}  {format_interval(value)}".rstrip())
-        for warning in self.warnings:
-            lines += ["", *textwrap.wrap(f"warning: {warning}", 80)]
-        return "\n".join(lines)
+        """Return every value with its interval, and the warnings, as text."""
+        parts = [self.model]
+        table = self._shown()
+        if not table.empty:
+            parts.append(table.to_string(index=False))
+        parts += [textwrap.fill(f"warning: {warning}", 80) for warning in self.warnings]
+        return "\n\n".join(parts)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per value: set, metric, value, low, high, n, direction and further fields."""
@@ -147,16 +137,25 @@ class EvalResult:
         ]
         return pd.DataFrame(rows, columns=("set", "metric", *FIELDS))
 
-    def _repr_html_(self) -> str:
+    def _shown(self) -> pd.DataFrame:
+        """Return every value as it is displayed, with an arrow for the better direction."""
         import pandas as pd
 
         rows = [
-            (split, metric + ARROWS[value.direction], format_number(value.value, value.digits), format_interval(value))
+            (
+                split,
+                metric + ARROWS[value.direction],
+                value.n,
+                format_number(value.value, value.digits),
+                format_interval(value),
+            )
             for split, metric, value in measured_numbers(self)
         ]
-        table: str = pd.DataFrame(rows, columns=("set", "metric", "value", "95 % interval")).to_html(index=False)
+        return pd.DataFrame(rows, columns=("set", "metric", "rows", "value", "95 % interval"))
+
+    def _repr_html_(self) -> str:
         notes = "".join(f"<p>warning: {html.escape(warning)}</p>" for warning in self.warnings)
-        return f"<p>{html.escape(self.model)}</p>{table}{notes}"
+        return f"<p>{html.escape(self.model)}</p>{self._shown().to_html(index=False)}{notes}"
 
 
 def row_id(example: Example) -> str:

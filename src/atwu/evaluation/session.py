@@ -18,7 +18,7 @@ from atwu.errors import AtwuError
 from atwu.evaluation.columns import RETAIN, apply_known
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues, row_id
-from atwu.evaluation.teacher_forced import OriginalReader, TokenRow, read_tokens
+from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import AuxiliaryModels
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.token_scorer import TokenScorer
@@ -55,8 +55,6 @@ class Session:
     store: GenerationStore | None
     original: EvalResult | None
     reference_models: ReferenceModels | None = None
-    original_reader: OriginalReader | None = None
-    """The original model's weights, for metrics that read answers with them."""
     probes: Probes | None
     moments: bool
     """Whether the shared pass also computes the moments for min-k++."""

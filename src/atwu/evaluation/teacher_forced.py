@@ -57,6 +57,7 @@ def token_batches(
     """Yield the indices and the tensors of rows of similar length, without token labels, on the model's device."""
     device = next(model.parameters()).device
     for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
+        # A batch has token labels of all its rows or of none.
         tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
         yield batch, {name: tensor.to(device) for name, tensor in tensors.items()}
 

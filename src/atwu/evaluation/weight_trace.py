@@ -92,6 +92,7 @@ class WeightTrace(TrainerCallback):
             self._record(state.global_step)
         self._save(state, control)
 
+    # With the save strategy "epoch", transformers asks for a checkpoint here and not at a step.
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._save(state, control)
 

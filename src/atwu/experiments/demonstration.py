@@ -20,7 +20,7 @@ from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.heatmap import score_rows, side_by_side
 from atwu.report.metric_table import MetricKey
-from atwu.report.scored_row import ScoredRow
+from atwu.report.page_templates import ScoredRow
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 from atwu.training.unlearn_run import ModelSource, run_unlearn

@@ -238,8 +238,7 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
     if judging.max_calls is not None:
         # Every process has its own judge, and they do not know of each other's calls.
         judging = replace(judging, max_calls=judging.max_calls // slots)
-    if not judging.judge.startswith("local:"):  # a local judge would be loaded here, in addition to the workers' models
-        open_judge(judging)
+    open_judge(judging)  # wrong options fail before any run begins
     return judging
 
 

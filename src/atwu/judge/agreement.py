@@ -14,23 +14,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
+from pydantic import with_config
 from scipy.stats import binomtest
 
+from atwu._file_reading import type_adapter, validated
 from atwu.data.records import file_records
 from atwu.judge.verdicts import Claim
 
-Split = Literal["dev", "test"]
 
-
+@with_config(strict=True, extra="ignore")
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
-    claim: Claim
+    """A row of a file of cases."""
+
+    question: str
+    reference: str
+    answer: str
     label: bool
-    kind: str
+    facts: tuple[str, ...] | None = None
+    kind: str = "unnamed"
     """Type of case: `paraphrase`, `near_miss`, `hedging_list` and so on."""
-    split: Split
+    split: Literal["dev", "test"] = "test"
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.question, self.reference, self.answer, self.facts or ())
 
 
 def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[LabelledCase, ...]:
@@ -40,27 +50,11 @@ def load_cases(split: str | None = None, *, path: Path | None = None) -> tuple[L
         path: JSONL with question, reference, answer and label (true or false), and optionally facts (list of texts),
             kind and split; None: the shipped cases.
     """
-    cases = [_case(record, where) for where, record in file_records(path or Path(__file__).with_name("cases.jsonl"))]
+    records = file_records(path or Path(__file__).with_name("cases.jsonl"))
+    cases: list[LabelledCase] = [validated(row, type_adapter(LabelledCase), what=where) for where, row in records]
     if not cases:
         raise ValueError(f"{path} has no cases; give rows with question, reference, answer and label.")
     return tuple(case for case in cases if split in (None, case.split))
-
-
-def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
-    names = ("question", "reference", "answer")
-    wrong = [name for name in names if not isinstance(row.get(name), str)]
-    if wrong:
-        raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(row)}.")
-    if not isinstance(row.get("label"), bool):
-        raise ValueError(f"{where}, column 'label': expected true or false, got {row.get('label')!r}.")
-    facts = row.get("facts") or []
-    if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
-        raise ValueError(f"{where}, column 'facts': expected a list of texts, got {facts!r}.")
-    split = row.get("split", "test")
-    if split not in get_args(Split):
-        raise ValueError(f"{where}, column 'split': expected dev or test, got {split!r:.60}.")
-    claim = Claim(row["question"], row["reference"], row["answer"], tuple(facts))
-    return LabelledCase(claim, row["label"], str(row.get("kind", "unnamed")), split)
 
 
 @dataclass(frozen=True, slots=True)

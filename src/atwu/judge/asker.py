@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from atwu._progress import progress_bar
 from atwu.errors import BudgetReachedError
-from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, Reply
-from atwu.judge.client import ChatServerError
+from atwu.judge.chat_model import CUT_OFF, ChatRequest, Reply
+from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
 _T = TypeVar("_T")
@@ -94,25 +94,6 @@ class Budget:
         return allowed
 
 
-class Usage:
-    """Replies used, sent or from the cache, with their tokens; the counts do not depend on interruptions."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[str, _StoredReply] = {}
-
-    @property
-    def replies(self) -> int:
-        return len(self.by_key)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum(reply["prompt_tokens"] for reply in self.by_key.values())
-
-    @property
-    def completion_tokens(self) -> int:
-        return sum(reply["completion_tokens"] for reply in self.by_key.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Unscored:
     """Result of a request without a readable reply."""
@@ -124,7 +105,7 @@ class Unscored:
 class Asker:
     """A chat model with a cache, a budget and counters; nothing is sent before `ask`."""
 
-    model: ChatModel
+    model: OpenAIChat
     cache: ReplyCache
     _: KW_ONLY
     budget: Budget = field(default_factory=Budget)
@@ -133,14 +114,24 @@ class Asker:
     """Maximum number of attempts to get a readable reply, at least 1."""
     max_tokens: int | None = None
     """Token limit per reply, instead of the requests' own; reasoning models need thousands."""
-    usage: Usage = field(default_factory=Usage, init=False)
+    used: dict[str, _StoredReply] = field(default_factory=dict, init=False)
+    """Replies by key, whether sent or from the cache, so that their counts do not depend on interruptions."""
     _answered: threading.Event = field(default_factory=threading.Event, init=False)
     """Whether any request was ever answered; an object, so that copies with new counters share it."""
 
     def with_new_counters(self) -> Asker:
         fresh = copy.copy(self)
-        fresh.usage = Usage()
+        fresh.used = {}
         return fresh
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """Number of replies used, and their tokens."""
+        return {
+            "judge_calls": len(self.used),
+            "judge_prompt_tokens": sum(reply["prompt_tokens"] for reply in self.used.values()),
+            "judge_reply_tokens": sum(reply["completion_tokens"] for reply in self.used.values()),
+        }
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -234,7 +225,7 @@ class Asker:
             as_sent = {request: self.prepare(request, attempt) for request in pending}
             keys = {sent: self._key(sent) for sent in as_sent.values()}
             stored = self.cache.get_many(keys.values())
-            self.usage.by_key.update(stored)
+            self.used.update(stored)
             replies: dict[ChatRequest, _StoredReply] = {
                 sent: stored[key] for sent, key in keys.items() if key in stored
             }
@@ -292,7 +283,7 @@ class Asker:
         key = self._key(request)
         # Another process may have stored a reply meanwhile; the first one is everybody's.
         stored = self.cache.put_many({key: value})[key]
-        self.usage.by_key[key] = stored
+        self.used[key] = stored
         return stored
 
     def _key(self, request: ChatRequest) -> str:

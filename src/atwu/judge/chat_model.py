@@ -1,12 +1,12 @@
-"""Interface of chat models, and requests by rubrics: versioned instructions for judging, paraphrasing and annotation."""
+"""Requests to chat models and their replies, and rubrics: versioned instructions for judging, paraphrasing and annotation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from atwu._cache import short_hash
 from atwu._file_reading import read_yaml
@@ -19,6 +19,7 @@ CUT_OFF = "the reply reached max_tokens before any text (reasoning models need a
 class ChatRequest:
     messages: tuple[Message, ...]
     max_tokens: int
+    # Temperature and seed of the judge in the ATWU paper.
     temperature: float = 0.0
     seed: int = 42
     rubric: str = ""
@@ -43,23 +44,7 @@ class Reply:
 
 
 OnReply = Callable[[int, Reply], None]
-
-
-class ChatModel(Protocol):
-    """A model that answers chats: a hosted or local server, or a model in this process."""
-
-    concurrency: int
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Everything about the model that can change a reply, as plain JSON; no keys, no timeouts."""
-
-    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
-        """Answer all requests, in any order.
-
-        Args:
-            on_reply: Called once per request with its index and reply, as soon as it arrives; never concurrently.
-        """
+"""Takes the index of a request and its reply; never called concurrently."""
 
 
 @dataclass(frozen=True, slots=True)

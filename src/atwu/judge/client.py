@@ -85,6 +85,7 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip().rstrip("/")
     try:
         parts = urlsplit(url)
+        # Reading a port that is no number up to 65,535 raises the error.
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
@@ -97,6 +98,7 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     key = os.environ.get(key_name, "").strip() or None
     if key is None and str(parts.hostname).endswith("api.openai.com"):
         raise ValueError(f"the hosted API needs a key: set {key_name}, or give the base_url of a server without keys.")
+    # Anything else cannot stand in the header of a request.
     if key is not None and not re.fullmatch("[!-~]+", key):
         raise ValueError(f"the key in {key_name} contains white space or other invalid characters; set it again.")
     return Endpoint(url, key_name, key)
@@ -115,7 +117,7 @@ class _Batch:
 
 
 class OpenAIChat:
-    """Chat model on a server with the OpenAI chat API; implements `ChatModel`."""
+    """Chat model on a server with the OpenAI chat API."""
 
     def __init__(
         self,
@@ -147,6 +149,7 @@ class OpenAIChat:
 
     @property
     def identity(self) -> Mapping[str, Any]:
+        """Everything about the model that can change a reply, as plain JSON; no keys, no timeouts."""
         return {"kind": "openai", "model": self._model, "base_url": self._endpoint.identity}
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply) -> None:
@@ -180,10 +183,13 @@ class OpenAIChat:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         # The first Ctrl-C ends the sending; replies in flight are paid for and are still awaited.
+        # A loop that waits for replies is woken by this call alone, and not by `task.cancel`.
         with deferred(lambda: loop.call_soon_threadsafe(task.cancel)):
             async with self._client() as client:
+                # All take from one iterator, so that each request is sent once.
                 workers = [asyncio.create_task(self._work(client, batch)) for _ in range(self.concurrency)]
                 try:
+                    # Unlike `gather`, it leaves the workers running when it is cancelled.
                     await asyncio.wait(workers)
                 except asyncio.CancelledError:  # Ctrl-C
                     if batch.in_flight:
@@ -199,6 +205,7 @@ class OpenAIChat:
 
     def _client(self) -> Any:
         return self._openai.AsyncOpenAI(
+            # The package refuses to start without a key; a server without keys ignores it.
             api_key=self._endpoint.key or "none",
             base_url=self._endpoint.url,
             max_retries=self._max_retries,
@@ -307,6 +314,7 @@ class OpenAIChat:
         if isinstance(error, self._openai.APITimeoutError):
             return Reply(None, f"no reply within {self._timeout:g} seconds")
         cause = type(error.__cause__).__name__
+        # Names of httpx, by which the package sends.
         if cause in ("ConnectError", "ConnectTimeout"):
             raise ChatServerError(f"cannot connect to {url}; is the server running?")
         if isinstance(error, self._openai.APIConnectionError):

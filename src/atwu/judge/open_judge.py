@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from atwu.judge.asker import Asker
-    from atwu.judge.chat_model import ChatModel
     from atwu.judge.verdicts import Judge
 
 MODEL_KEY = "ATWU_MODEL_KEY"
@@ -25,7 +23,7 @@ def _judge_option(default: Any, help: str, **more: Any) -> Any:
 class JudgeOptions:
     judge: str = _judge_option(
         "offline",
-        "offline (rules, no model), openai:MODEL (any OpenAI-compatible server), or local:FOLDER (a transformers model).",
+        "offline (rules, no model), or openai:MODEL (any OpenAI-compatible server).",
     )
     judge_url: str | None = _judge_option(
         None, "Base URL of the server, such as http://localhost:8000/v1. Default: OPENAI_BASE_URL, else the OpenAI API."
@@ -59,64 +57,39 @@ def open_judge(options: JudgeOptions) -> Judge:
     return PromptedJudge(open_asker(options, what="judge"))
 
 
-_OF_SERVERS = ("judge_url", "judge_key", "judge_timeout")
-_OF_MODELS = ("max_calls", "judge_max_tokens")
+_OF_MODELS = ("judge_url", "judge_key", "judge_timeout", "max_calls", "judge_max_tokens")
+"""Options that the offline judge does not use; `judge_concurrency` also applies to a served model whose answers are judged."""
 
 
 def check_offline(options: JudgeOptions) -> None:
     """Check that no option of a judge model is given for the offline judge."""
-    _check_unused(options, (*_OF_SERVERS, *_OF_MODELS), instead="openai:MODEL or local:FOLDER")
-
-
-def _check_unused(options: JudgeOptions, names: Sequence[str], *, instead: str) -> None:
-    """Raise an error for options that the chosen judge does not use.
-
-    `judge_concurrency` also applies to a served model whose answers are judged.
-    """
     defaults = {option.name: option.default for option in fields(options)}
-    unused = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
+    unused = [f"--{name.replace('_', '-')}" for name in _OF_MODELS if getattr(options, name) != defaults[name]]
     if unused:
-        need = "they need"
-        if len(unused) == 1:
-            need = "it needs"
-        raise UsageError(f"--judge {options.judge} does not use {', '.join(unused)}; {need} --judge {instead}.")
+        raise UsageError(
+            f"--judge {options.judge} does not use {', '.join(unused)}; give --judge openai:MODEL, or leave them out."
+        )
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
     """Create a chat model with cache and budget; `what` names its purpose in errors."""
     from atwu.judge.asker import Asker, Budget
+    from atwu.judge.client import OpenAIChat
     from atwu.judge.reply_cache import ReplyCache, default_path
 
     kind, _, model = options.judge.partition(":")
-    if kind not in ("openai", "local") or not model:
-        offline = "offline, "
+    if kind != "openai" or not model:
+        offline = "offline or "
         if what == "model":
             offline = ""
-        raise ValueError(f"{options.judge!r} names no {what}; use {offline}openai:MODEL or local:FOLDER.")
-    chat: ChatModel
-    if kind == "openai":
-        from atwu.judge.client import OpenAIChat
-
-        chat = OpenAIChat(
-            model,
-            base_url=options.judge_url,
-            api_key_env=options.judge_key,
-            concurrency=options.judge_concurrency,
-            timeout=options.judge_timeout,
-        )
-    else:
-        from atwu.judge.local import LocalChat
-
-        _check_unused(options, _OF_SERVERS, instead="openai:MODEL")
-        chat = LocalChat(model)
-    attempts = 3
-    # A local model decodes greedily, so a retry gives the same reply.
-    if kind == "local":
-        attempts = 1
+        raise ValueError(f"{options.judge!r} names no {what}; use {offline}openai:MODEL.")
+    chat = OpenAIChat(
+        model,
+        base_url=options.judge_url,
+        api_key_env=options.judge_key,
+        concurrency=options.judge_concurrency,
+        timeout=options.judge_timeout,
+    )
     return Asker(
-        chat,
-        ReplyCache(default_path()),
-        budget=Budget(options.max_calls),
-        attempts=attempts,
-        max_tokens=options.judge_max_tokens,
+        chat, ReplyCache(default_path()), budget=Budget(options.max_calls), max_tokens=options.judge_max_tokens
     )

@@ -123,6 +123,7 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         # Not strict: models write line breaks inside texts.
         value = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
+    # A reply of thousands of open brackets exceeds the depth of the parser.
     except (json.JSONDecodeError, RecursionError):
         raise ValueError("no JSON object") from None
     if not isinstance(value, dict):
@@ -151,6 +152,7 @@ def _reason(reply: Mapping[str, Any]) -> str:
 
 def _correctness_request(claim: Claim) -> ChatRequest | None:
     """Build the request; None for an empty answer."""
+    # As the ATWU authors prepare answers.
     answer = clean_answer(claim.answer)
     if not answer:
         return None

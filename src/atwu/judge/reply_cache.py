@@ -60,6 +60,8 @@ class ReplyCache:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # SQLite's -wal and -shm files take over the mode
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            # Autocommit: Python would open transactions by itself and hold their locks. Any thread may use the connection,
+            # since a notebook's calls come from another one; a lock of our own keeps them apart.
             self._connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
@@ -116,6 +118,7 @@ class ReplyCache:
                     return self._connection.execute(statement, values or []).fetchall()
                 except sqlite3.Error as error:
                     # SQLite's own timeout does not cover the switch to WAL and its recovery.
+                    # The low byte is the code of the error, the others say more about it (SQLITE_BUSY_SNAPSHOT).
                     busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
                     if not busy or time.monotonic() > deadline:
                         raise self._failure(error) from error

@@ -11,17 +11,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from atwu._names import lookup
 from atwu._options import Option, options_of
+from atwu.methods.component_inputs import Reduction
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.data.alternates import Alternates
     from atwu.data.arrays import FloatArray
-    from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, PrecomputeContext, WeightingContext
+    from atwu.methods.component_inputs import (
+        AnswerRows,
+        LossInputs,
+        LossTerms,
+        PrecomputeContext,
+        WeightingContext,
+    )
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
@@ -125,9 +132,6 @@ def options_of_component(component: Any) -> tuple[ComponentOption, ...]:
     return options_of(component if isinstance(component, type) else type(component), ComponentOption)
 
 
-Reduction = Literal["tokens", "selected", "sequences", "row_means"]
-"""How values are averaged: over tokens; over the total weight; over sequences; or first over the tokens of each row, then
-over rows."""
 RowsName = Literal["forget", "retain"]
 
 ORIGINAL_OUTPUTS = {
@@ -271,6 +275,7 @@ class Loss(Component):
         """Return which quantities of the original model each step needs, by set of rows; derived from `original`."""
         if not self.original:
             return {}
+        # It imports torch, which a listing of methods does not need.
         from atwu.modeling.reference import ReferenceSpec
 
         logps, states = "logps" in self.original, "distributions" in self.original
@@ -403,23 +408,12 @@ class PreserveLoss(Loss):
         raise NotImplementedError
 
 
-class WeightUpdates(Protocol):
-    """The weight of a retain loss that changes during a run; part of checkpoints."""
-
-    multiplier: float
-
-    def update(self, retain: float, epoch: float) -> None:
-        """Change the weight after an optimizer step with this retain loss."""
-
-    def save(self, folder: str) -> None: ...
-
-    def load(self, folder: str) -> None: ...
-
-
 class RetainLoss(Loss):
     """Base class of retain losses."""
 
     reads_retain = True
+    changes_weight: ClassVar[bool] = False
+    """Whether its weight changes during a run."""
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         """Compute the loss per token, shape (batch, tokens), or per sequence, shape (batch,), if `reduction` is `sequences`."""
@@ -429,6 +423,6 @@ class RetainLoss(Loss):
         """Compute the same from answers and alternate answers, for a loss that `reads_alternates`."""
         raise NotImplementedError
 
-    def weight_updates(self, start: float) -> WeightUpdates | None:
-        """Return what changes the weight of this loss during a run, from its first value on; None if it is constant."""
-        return None
+    def next_weight(self, weight: float, *, retain: float, epoch: float) -> float:
+        """Return the weight after an optimizer step with this retain loss, for one that `changes_weight`."""
+        raise NotImplementedError

@@ -1,4 +1,7 @@
-"""Inputs of weightings and losses. Importing this module does not import torch."""
+"""What weightings and losses are given, and the averages of the values that losses return.
+
+Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -181,3 +184,91 @@ class NormalizationCounts:
     """Total token weight, for losses that average over selected tokens."""
     labelled_rows: float | None = None
     """Rows with both labelled and unlabelled tokens, for the logged AUROC."""
+
+
+# Averages. `values` has one value per token, shape (batch, tokens), or per sequence, shape (batch,); `mask` is True on counted
+# tokens. `count` is a denominator to use instead of this batch's own, so that a mean can span several micro-batches.
+
+Reduction = Literal["tokens", "selected", "sequences", "row_means"]
+"""How values are averaged: over tokens; over the total weight; over sequences; or first over the tokens of each row, then
+over rows."""
+
+
+def reduce_loss(
+    values: Tensor,
+    weights: Tensor,
+    mask: Tensor,
+    reduction: Reduction,
+    *,
+    tokens: float | None = None,
+    rows: float | None = None,
+    selected: float | None = None,
+) -> Tensor:
+    """Average the values of a loss; the counts are denominators of the whole batch, default this micro-batch."""
+    if reduction == "sequences":
+        return sequence_mean(values, count=rows)
+    if reduction == "row_means":
+        return sequence_mean(row_means(values, mask), count=rows)  # short and long answers have equal weight
+    if reduction == "selected":
+        return selected_mean(values, weights, mask, count=selected)
+    return token_mean(values, mask, count=tokens)
+
+
+def token_mean(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
+    """Mean of `values` over the counted tokens of the whole batch, a scalar."""
+    total = (values * mask).sum()
+    if count is None:
+        return total / mask.sum().clamp(min=1)
+    return total / count
+
+
+def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
+    """Sum of already weighted `values` over the total weight, at least 1, a scalar.
+
+    Args:
+        weights: the 0/1 selection contained in `values`, same shape.
+        count: total weight to divide by instead of this batch's own.
+    """
+    total = (values * mask).sum()
+    # At least 1: in a batch without a selected token the total is 0, and so is the loss.
+    if count is None:
+        return total / (weights * mask).sum().clamp(min=1)
+    return total / max(count, 1)
+
+
+def sequence_mean(values: Tensor, *, count: float | None = None) -> Tensor:
+    """Mean of one value per sequence, a scalar."""
+    if count is None:
+        count = max(values.shape[0], 1)
+    return values.sum() / count
+
+
+def row_means(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the counted tokens of each row, shape (batch,); 0 for a row without any."""
+    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def shares(weights: Tensor, mask: Tensor) -> Tensor:
+    """Normalize weights within each row to mean 1, `n w_t / sum of w`; shape of `weights`.
+
+    Args:
+        weights: token weights >= 0, shape (batch, tokens).
+        mask: True on counted tokens, same shape; n per row.
+    """
+    # A row whose weights are all 0 has shares of 0, instead of 0 / 0.
+    counted = weights * mask
+    return counted * mask.sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1e-8)
+
+
+def first_token_half(values: Tensor, mask: Tensor) -> Tensor:
+    """Weighted mean of a row's values, half for the first counted token and half for all others together.
+
+    Args:
+        mask: True on counted tokens, same shape; a row with a single one has its value, a row without any 0.
+    """
+    first = mask & (mask.cumsum(-1) == 1)
+    others = mask & ~first
+    rest = (values * others).sum(-1) / others.sum(-1).clamp(min=1)
+    head = (values * first).sum(-1)
+    # head / 2 + rest / 2; an answer of one token has no rest, and its token all of the weight.
+    return head + (rest - head) * others.any(-1) / 2

@@ -80,6 +80,7 @@ _SHIPPED = {
         _weights(0.82, 0.79),
         first_trial=_weights(0.5, 0.5),
     ),
+    # None were published for the 1B model; these are of 8B.
     "rmu": Method(
         "RMU",
         "uniform",
@@ -172,6 +173,7 @@ _SHIPPED = {
         {"layer": Range(4, 24, log=False, integer=True)},
         values_from=CODE,
     ),
+    # Neither the paper nor its code could be read.
     "duet": Method("DUET", "uniform", "prompted_teacher", "top_logits", "Zhong et al. 2026", values_from=OURS),
     "asu": Method(
         "ASU", "uniform", "smoothed_attention", "nll", "Zare Zade et al. 2026", _weights(0.1, 1.0), values_from=CODE
@@ -185,6 +187,7 @@ _SHIPPED = {
         "logit_margin",
         "limited_nll",
         "Entesari et al. 2025",
+        # The multiplier of the constraint on the retain loss begins as retain_weight.
         _weights(1.0, 100.0, retain_bound=0.3, dual_step=5.0, dual_warmup=5.0),
         {"retain_weight": Range(20.0, 200.0)},
         values_from=CODE,

@@ -15,13 +15,20 @@ from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.component import PreserveLoss, RetainLoss
-from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
-from atwu.methods.losses.reduction import reduce_loss, sequence_mean, token_mean
+from atwu.methods.component_inputs import (
+    LossInputs,
+    LossTerms,
+    NormalizationCounts,
+    WeightingContext,
+    reduce_loss,
+    sequence_mean,
+    token_mean,
+)
 from atwu.methods.recipe import Recipe, recipe
 from atwu.methods.weightings.model_based import LearnedScores, combine_weights
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
+from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.modeling.layers import decoder_layers, unwrap
 from atwu.modeling.reference import reference_of_batch
 
@@ -86,7 +93,6 @@ def micro_batch_loss(
     scorer: TokenScorer | None = None,
     inputs: LossInputs | None = None,
     batch_counts: NormalizationCounts | None = None,
-    layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
     """Compute the loss of one micro-batch.
 
@@ -106,7 +112,7 @@ def micro_batch_loss(
     if forget_loss.trained_answer == "alternate":
         # From here on the alternate answer takes the place of the forget answer, which such a loss does not read.
         rows["forget"] = rows.pop("alternate")
-    outs = _forward(model, rows, recipe, inputs, layout)
+    outs = _forward(model, rows, recipe, inputs)
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), inputs)
     weights, factor = _weights(recipe, out, rows["forget"], scorer, inputs)
@@ -133,6 +139,7 @@ def micro_batch_loss(
         preserve_term = _preserve_term(recipe.preserve_component, out, weights, counts)
         others.append(recipe.preserve_component.preserve_weight * preserve_term)
     if others:
+        # What changes of the forget gradient leave alone (`gradient_changes.py`); a replacement loss is no part of it.
         kept = sum(others[1:], start=others[0])
     if recipe.replacement_component is not None:
         learned = outs["alternate"]
@@ -159,10 +166,11 @@ def micro_batch_loss(
 
 
 def _forward(
-    model: nn.Module, rows: Mapping[str, TokenBatch], recipe: Recipe, inputs: LossInputs, layout: LayoutChoice
+    model: nn.Module, rows: Mapping[str, TokenBatch], recipe: Recipe, inputs: LossInputs
 ) -> dict[str, TokenOutputs]:
     """Run the model once on all rows of a step, with what its losses compare at each token."""
     comparisons = {"forget": recipe.forget_component.comparison("forget", rows["forget"], inputs)}
+    # One comparison per set of rows is enough: `recipe` refuses two losses that compare distributions on the forget rows.
     if recipe.preserve_component is not None and comparisons["forget"] is None:
         comparisons["forget"] = recipe.preserve_component.comparison("forget", rows["forget"], inputs)
     if recipe.retain_component is not None:
@@ -172,6 +180,7 @@ def _forward(
         layer = recipe.layer(len(decoder_layers(unwrap(model))))
     if inputs.token_weights is None:  # given weights replace those of a weighting, so nobody would read its entropy
         temperature = recipe.entropy_temperature
+    # RMU and LUNAR read the output of one layer; what lies above it is not computed.
     outputs = forward_tokens(
         model,
         list(rows.values()),
@@ -179,7 +188,6 @@ def _forward(
         comparisons=[comparisons.get(name) for name in rows],
         layer=layer,
         stop=not recipe.reads_head,
-        layout=layout,
     )
     return dict(zip(rows, outputs, strict=True))
 
@@ -245,6 +253,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     ref_logps = preferred = None
     if "logps" in loss.original:
         ref_logps = out.to_grid(reference.logps["forget"].to(out.logps))
+    # Only DPO compares the alternate answer with the original model; other losses read its log-probabilities alone.
     if alternate is not None and "alternate" in reference.logps:
         ratio = alternate.logps - alternate.to_grid(reference.logps["alternate"].to(alternate.logps))
         preferred = ratio.sum(dim=1)
@@ -263,6 +272,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, in
     )
 
 
+# In a step of the model the scores are constants; a scorer step computes them anew, with gradient (`scorer_training.py`).
 @torch.no_grad()
 def _weights(
     recipe: Recipe, out: TokenOutputs, forget: TokenBatch, scorer: TokenScorer | None, inputs: LossInputs
@@ -307,7 +317,6 @@ def unlearning_loss(
     reference: nn.Module | None = None,
     scorer: TokenScorer | None = None,
     inputs: LossInputs | None = None,
-    layout: LayoutChoice = "auto",
     **options: Any,
 ) -> UnlearningLoss:
     """Compute any method's loss on one batch, without a trainer.
@@ -324,7 +333,6 @@ def unlearning_loss(
         scorer: for learned weights; None gives every token the score 1/2.
         inputs: what a trainer computes before training, except the outputs of the reference. `token_weights` are required for
             weightings that are computed before training, except `labels`.
-        layout: see `forward_tokens`.
         options: components (`weighting`, `retain_loss`, ...) and options of components (`beta`, ...) instead of the method's
             own; see `recipe`.
 
@@ -337,6 +345,7 @@ def unlearning_loss(
     for name, appends in decided.all_positions.items():
         batches[name] = _count_all_positions(batches[name], appends=appends)
     if inputs.token_weights is not None and decided.all_positions.get("forget"):
+        # A weight per prediction: the appended token has none of its own, and counts fully.
         longer = nn.functional.pad(inputs.token_weights, (0, 1), value=1.0)
         inputs = dataclasses.replace(inputs, token_weights=longer)
     layers = 0
@@ -351,9 +360,9 @@ def unlearning_loss(
             name: _behind(rows, {"forget": "prompted"}.get(name, name), batches["forget"])
             for name in decided.forget_component.teacher_prompts()
         }
-        outputs = reference_of_batch(reference, batches | prompted, specs, layout=layout)
+        outputs = reference_of_batch(reference, batches | prompted, specs)
         inputs = dataclasses.replace(inputs, reference=outputs)
-    return micro_batch_loss(model, batches, decided, scorer=scorer, inputs=inputs, layout=layout)
+    return micro_batch_loss(model, batches, decided, scorer=scorer, inputs=inputs)
 
 
 def _behind(rows: Mapping[str, Any], name: str, forget: TokenBatch) -> TokenBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,9 +30,8 @@ from atwu.methods.component_registry import (
     WEIGHTINGS,
     component_options,
     load_plugins,
-    named_component,
 )
-from atwu.methods.losses.first_token import ReplacementLoss
+from atwu.methods.losses.likelihood import ReplacementLoss
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.weightings.model_based import LearnedScores
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "ours": {},
     "authors": {"hidden_position": "own", "score_scale": 2.0, "legacy": True},
+    # Where the paper's text and its code differ, `authors` has the code.
     "paper": {
         "hidden_position": "own",
         "scorer_bias": False,
@@ -268,8 +268,8 @@ def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
 def recipe(
     method: str,
     *,
-    weighting: str | Callable[..., Any] | None = None,
-    forget_loss: str | Callable[..., Any] | None = None,
+    weighting: str | None = None,
+    forget_loss: str | None = None,
     retain_loss: str | None = None,
     preserve: str | None = None,
     replacement: str | None = None,
@@ -280,22 +280,17 @@ def recipe(
 
     Args:
         method: a name from `METHODS`; the other arguments replace its components and values.
-        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of ranks within the row); or a
-            function (`atwu.methods.component_registry`).
+        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of ranks within the row).
         configuration: a name from `CONFIGURATIONS`, which sets options that are not given.
         options: hyperparameters and settings of the components by name; None means not given.
 
     Raises:
         ValueError: an unknown name, a hyperparameter that the method does not have, or components that cannot be combined.
     """
+    # A method of an installed package is in the table only after its entry point was called.
     load_plugins()
     row = METHODS.find(method)
-    # Names, so that the record of a run can say them; a function is registered under its own.
-    chosen = (
-        named_component("weighting", weighting or row.weighting),
-        named_component("forget loss", forget_loss or row.forget_loss),
-        retain_loss or row.retain_loss,
-    )
+    chosen = (weighting or row.weighting, forget_loss or row.forget_loss, retain_loss or row.retain_loss)
     names, _ = split_weighting(chosen[0])
     if len(names) > 2 or not all(names):
         raise ValueError(f"weighting must be one name, or a*b or a+b with two names, got {chosen[0]!r}.")
@@ -315,7 +310,8 @@ def recipe(
     chosen_options = {name: value for name, value in options.items() if value is not None}
     _check_given(chosen_options, taken, f"method {method!r} ({' x '.join(chosen)})")
     # Later entries win: what the user sets, then the method's published values, then those of the configuration.
-    start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **chosen_options}
+    published = _published_values(row, chosen, forget_class)
+    start = {**lookup("configuration", configuration, CONFIGURATIONS), **published, **chosen_options}
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
     name = method
@@ -360,6 +356,25 @@ def register_method(name: str, method: Method) -> None:
     except BaseException:
         del METHODS[name]
         raise
+
+
+def _published_values(row: Method, chosen: tuple[str, str, str], forget_class: type[ForgetLoss]) -> Mapping[str, float]:
+    """Return the values of a method; of a forget loss that replaces the method's, those of the method that has this loss.
+
+    Its weight goes with it: NPO sums over an answer and SatGA averages over tokens, so that a gamma tuned for one says nothing
+    about the other.
+    """
+    weighting, forget_loss, retain_loss = chosen
+    owners = [method for method in METHODS.values() if method.forget_loss == forget_loss]
+    if row in owners or not owners:
+        return row.defaults
+    # The most similar one, so that ATWU with the loss npo has the values of atwu_npo; of equally similar ones the first.
+    owner = max(owners, key=lambda method: (method.weighting == weighting, method.retain_loss == retain_loss))
+    of_loss = {"forget_weight", *(option.name for option in options_of_component(forget_class))}
+    if owner.retain_loss == retain_loss:
+        of_loss.add("retain_weight")
+    others = {name: value for name, value in row.defaults.items() if name not in of_loss}
+    return others | {name: value for name, value in owner.defaults.items() if name in of_loss}
 
 
 def _taken(
@@ -413,6 +428,7 @@ def _check_combination(decided: Recipe) -> None:
         raise ValueError(
             f"weighting {decided.weighting!r} takes ranks of learned scores, which have no gradient; use 'scorer*...'."
         )
+    # The divisor is the number of selected tokens of the whole optimizer step, known beforehand only of weights that are.
     if forget.reduction == "selected" and not all(
         isinstance(weighting, FixedWeighting) for weighting in decided.weighting_components
     ):

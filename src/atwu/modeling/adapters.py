@@ -151,6 +151,7 @@ def merge_adapters(model: nn.Module) -> Any:
         raise ValueError("the adapters cannot be merged: merged weights are NaN or infinite.")
     # The weights differ from those of that name; an adapter trained on them must not refer to it.
     plain.name_or_path = plain.config._name_or_path = ""
+    # peft leaves the base model frozen, as it was below the adapters.
     return plain.requires_grad_(True).train(was_training)
 
 
@@ -206,6 +207,7 @@ class Weight:
 
     @property
     def parameter_name(self) -> str:
+        # The name of stacked experts contains that of their parameter (`adaptable_weights`).
         if self.name.endswith(f".{self.parameter}"):
             return self.name
         return f"{self.name}.{self.parameter}"
@@ -230,6 +232,7 @@ def adaptable_weights(model: nn.Module) -> list[Weight]:
             weights.append(Weight(name, module, "weight"))
             continue
         for parameter, weight in module.named_parameters(recurse=False):
+            # Experts have no class in common; the name, or that of the class, says what they are.
             called = f"{name}.{parameter} {type(module).__name__}".lower()
             if weight.ndim >= 2 and "expert" in called and "router" not in called and "bias" not in parameter:
                 weights.append(Weight(name if parameter == "weight" else f"{name}.{parameter}", module, parameter))
@@ -252,6 +255,7 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
         groups = {target: [weight for weight in every if weight.is_named(target)] for target in targets}
     have = sorted({weight.name.rpartition(".")[2] for weight in every})
     count = len(block_list(model) or ())
+    # One target after the other, so that an error names the one that matches nothing.
     for target, weights in groups.items():
         if not weights:
             hint = did_you_mean(target, have, shown=str)
@@ -358,6 +362,7 @@ def _starts(model: nn.Module) -> tuple[str, ...]:
 
 
 def _is_linear(module: nn.Module) -> bool:
+    # The linear layers of GPT-2, which keep their weights transposed.
     from transformers.pytorch_utils import Conv1D
 
     return isinstance(module, (nn.Linear, Conv1D))

@@ -149,17 +149,13 @@ def _shared_slots(rows: Sequence[list[int]]) -> tuple[list[Tensor], list[Tensor]
     used = 0
     for place in sorted(range(len(rows)), key=rows.__getitem__):
         row = rows[place]
-        shared = common_start(last_row, row)
+        pairs = zip(last_row, row, strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         fresh = torch.arange(used, used + len(row) - shared)
         slots[place] = torch.cat([last_slots[:shared], fresh])
         new[place] = torch.arange(len(row)) >= shared
         last_row, last_slots, used = row, slots[place], used + len(fresh)
     return slots, new
-
-
-def common_start(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of tokens that two rows begin with alike."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 # Attention over packed rows
@@ -230,6 +226,7 @@ def packed_attention(
         options = kwargs | {"is_causal": mask is None}
         with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, one_query, one_key, one_value, mask, **options)
+        # One line for each token of the group, padding included, as `Packing.outputs` counts them.
         outputs.append(output.flatten(0, 1).flatten(1))
     heads, size = query.shape[1], value.shape[-1]
     return _read(torch.cat(outputs), packing.outputs).view(1, -1, heads, size).to(dtype), None
@@ -263,6 +260,7 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
+    # Both under one name: transformers looks up the mask of a call by the name of its attention.
     AttentionInterface.register(PACKED, packed_attention)
     AttentionMaskInterface.register(PACKED, sdpa_mask)
 

@@ -73,6 +73,7 @@ def _product_seconds(dtype: torch.dtype) -> float:
             seconds.append(time.process_time() - start)
     finally:
         torch.set_num_threads(threads)
+    # The shortest: other work can only lengthen a measurement.
     return min(seconds)
 
 

@@ -201,6 +201,7 @@ class _Compare(torch.autograd.Function):
         block: int,
         product_tokens: int,
     ) -> Tensor:
+        # Converted once: every product of a block reads the whole layer.
         head, ready = OutputHead(weight.to(dtype), bias, scale, softcap), comparisons.ready(dtype)
         values = []
         for tokens in blocks(hidden.shape[0], product_tokens):
@@ -244,4 +245,5 @@ class _Compare(torch.autograd.Function):
         if need_weight:
             d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        # The other arguments of `forward` have no gradient.
         return (d_hidden, d_weight, d_bias, *(None,) * 6)

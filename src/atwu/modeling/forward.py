@@ -18,7 +18,6 @@ from atwu.modeling.distribution_distance import Comparison
 from atwu.modeling.layers import unwrap
 from atwu.modeling.single_pass import ForwardSpec, can_stop_at, fast_path_support, run_pass
 
-LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
 
 
@@ -79,7 +78,6 @@ def forward_tokens(
     comparisons: Sequence[Comparison | None] = (),
     layer: int | None = None,
     stop: bool = False,
-    layout: LayoutChoice = "auto",
 ) -> list[TokenOutputs]:
     """Run the model once over all rows of all batches.
 
@@ -92,21 +90,15 @@ def forward_tokens(
         comparisons: for each batch, a distance between distributions to compute at its counted tokens, or None.
         layer: also return the output of this decoder layer (from 0) at the counted tokens.
         stop: skip everything after `layer` if the model allows it; log-probabilities are then meaningless.
-        layout: `packed` concatenates rows, `padded` pads them; `auto` packs if the model allows it.
     """
     checked = [TokenBatch.of(batch) for batch in batches]
     fast_paths = fast_path_support(model, checked[0].input_ids.device)
-    packed = layout == "packed"
-    if layout == "auto":
-        packed = fast_paths.packed
-    if packed and not fast_paths.packed:
-        raise ValueError(
-            f"{type(unwrap(model)).__name__} gives other outputs for packed rows; use layout='padded' or 'auto'."
-        )
     if layer is not None and hasattr(unwrap(model), "config"):
         # Also called where the pass does not stop: it refuses a model whose layer cannot be read.
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
-    arranged = lay_out(checked, packed=packed)
+    # Packed where the model allows it: padded rows take 1.15 to 1.3 times as long on a CPU (benchmarks/results/step-cpu.md).
+    arranged = lay_out(checked, packed=fast_paths.packed)
+    # A position outside the table is an index error, on a GPU one after which the process cannot go on.
     check_length(unwrap(model), max(map(len, arranged.rows)))
     spec = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     output = run_pass(model, arranged, fast_paths, spec)

@@ -76,8 +76,6 @@ def begin_batch(
         longest: most tokens that are generated.
     """
     inner = _inside(model)
-    # peft itself puts a learned prompt before the rows, which a cache made here would lack.
-    learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     width = max(map(len, prompts))
     ids = torch.full((len(prompts), width), padding_token({prompt[-1] for prompt in prompts}), dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -87,7 +85,7 @@ def begin_batch(
     ids, mask = ids.to(model.device), mask.to(model.device)
     cache: Any = None
     plain = False
-    if len(prompts) > 1 and not learned_prompt and can_pack(inner):
+    if len(prompts) > 1 and can_pack(inner):
         cache = DynamicCache(config=model.config)
         windows = [layer.sliding_window for layer in cache.layers if type(layer) is DynamicSlidingWindowLayer]
         plain = width + longest <= min(windows, default=math.inf)  # else padding displaces tokens

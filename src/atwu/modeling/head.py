@@ -118,6 +118,7 @@ def target_logps(
     dtype = head.product_dtype(hidden.device.type)
     vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
     block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
+    # By position: `apply` takes no keyword arguments.
     outputs = _TargetLogps.apply(
         hidden,
         head.weight,
@@ -262,6 +263,7 @@ class _TargetLogps(torch.autograd.Function):
                 if d_weight is not None:
                     d_weight[span] = d_logits.T @ states
         d_hidden = d_hidden.to(hidden.dtype) if d_hidden is not None else None
+        # The other arguments of `forward` have no gradient.
         return (d_hidden, d_weight, d_bias, *(None,) * 8)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+# Llama and most others, GPT-NeoX and Bloom, OPT and Phi, GPT-J, ..., GPT-2 (mlp.c_proj), BERT (output.dense).
 _OUTPUTS = re.compile(
     r"(.*\.)?(down_proj|dense_4h_to_h|fc2|fc_out|proj_down|w_out|mlp\.c_proj|ffn\.2|mlp\.Wo|mlp\.output_linear|feed_forward\.(w2|output|value))"
     r"(\.linear)?|output\.dense"
@@ -128,6 +129,7 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
             of_output = [by_weight.get(name, by_weight.get(f"{name}.weight", [])) for name in matrices]
             trained = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
         else:
+            # Stacked experts have `down_proj` and `down_proj_bias`, a layer `down_proj.weight`.
             starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
             trained = [
                 parameter
@@ -270,6 +272,7 @@ def full_precision(model: nn.Module) -> Iterator[None]:
     """Remove the trainer's mixed-precision wrapper within a context, so that the model computes as saved."""
     from accelerate.utils import extract_model_from_parallel
 
+    # accelerate puts a `forward` of its own on the object and keeps the model's beside it.
     wrapped = {name: value for name, value in vars(model).items() if name in ("forward", "_original_forward")}
     extract_model_from_parallel(model, keep_fp32_wrapper=False)
     try:

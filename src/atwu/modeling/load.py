@@ -66,7 +66,9 @@ def check_model_name(name: str, *, base: str | None = None, revision: str | None
         )
     if not name:
         raise ValueError("the name of the model is empty; give a folder, a Hub name, smollm2 or a .gguf file.")
+    # A finished folder of this package has a manifest, and is used only as it was written.
     check_as_written(Path(os.path.expanduser(name)))
+    # First: the folder of an adapter has no config.json of its own.
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base, revision)
@@ -420,6 +422,7 @@ def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
         compute = torch.bfloat16
     else:
         compute = torch.float16
+    # bitsandbytes quantizes a weight when it reaches the device.
     settings = quantization_config(quantize, compute)
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
 
@@ -438,6 +441,7 @@ def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
     files = sorted(Path(source).glob("*.safetensors"))
     if files:
         return file_digest(*files)
+    # A commit on the Hub stands for its files, so that they need not be read.
     return f"{source}@{extract_commit_hash(cached_file(source, 'config.json', revision=revision), None)}"
 
 

@@ -32,6 +32,7 @@ SOURCE_NAME = "source.json"
 _COUNTS = re.compile(r"num_hidden_layers|num_layers|n_layers?|num_attention_heads|num_key_value_heads|n_heads?")
 _MOST_PARTS = 10_000
 """Largest number of layers or heads; for 10^9 layers, transformers would create modules for hours."""
+# Names in most models, in MPT and XLNet, and in GPT-2 and GPT-J.
 _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _SIZES = ("intermediate_size", "head_dim", "vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -49,6 +50,7 @@ def explain_damage(source: str | Path, file: str) -> Iterator[None]:
 
     try:
         yield
+    # These say what is wrong themselves, and it is no file.
     except (AtwuError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -77,6 +79,7 @@ def check_files(folder: str | Path) -> None:
     for path in sorted(folder.glob("*.safetensors")):
         with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
             types = {name: file.get_slice(name).get_dtype() for name in file.offset_keys() if name.endswith(".weight")}
+        # Without the configuration of their quantization, integers would be loaded as if they were the weights.
         integers = next((name for name, kind in types.items() if _INTEGER.fullmatch(kind)), None)
         if integers is not None and not _settings(folder / CONFIG).get("quantization_config"):
             raise ModelFileError(

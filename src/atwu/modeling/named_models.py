@@ -126,6 +126,7 @@ def _gguf(path: Path, cache: Path) -> str:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
+    # By content, so that another file of this name is not taken for the one that was converted.
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}-{_CONVERSION}"
     return str(_convert_once(folder, lambda folder: convert_gguf(path, folder, source=str(path))))
 

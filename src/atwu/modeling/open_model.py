@@ -63,7 +63,10 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
 
 def check_system_prompt(name: str, system: str | None) -> str | None:
     """Return a warning if a run of this package trained the model with a different system turn."""
-    record = _record(name)
+    file = Path(name).expanduser() / RECORD_NAME
+    if not file.is_file():
+        return None
+    record = read_object(file)
     if not isinstance(record.get("config"), dict):
         return None
     trained = record["config"].get("system")
@@ -76,24 +79,3 @@ def check_system_prompt(name: str, system: str | None) -> str | None:
     if trained is not None:
         advice = f"pass --system {command_line([trained])}"
     return f"{name} was trained {before}, but is used {now}; {advice}."
-
-
-def check_noun_finder(name: str, finder: str) -> str | None:
-    """Return a warning if a run of this package weighted the tokens of the model with the nouns of a different finder."""
-    trained = None
-    recipe = _record(name).get("recipe")
-    if isinstance(recipe, dict) and isinstance(recipe.get("settings"), dict):
-        trained = recipe["settings"].get("noun_finder")
-    if trained is None or trained == finder:
-        return None
-    return (
-        f"{name} was trained with the noun finder {trained}, but the scores of nouns are those of {finder}; "
-        f"pass --noun-finder {command_line([str(trained)])}."
-    )
-
-
-def _record(name: str) -> dict[str, Any]:
-    file = Path(name).expanduser() / RECORD_NAME
-    if file.is_file():
-        return read_object(file)
-    return {}

@@ -25,7 +25,7 @@ from atwu.data.pairing import collate_rows, length_batches
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.distribution_distance import Teacher
-from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
+from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
 from atwu.modeling.layers import decoder_layers, eval_mode, unwrap
 from atwu.modeling.single_pass import fast_path_support
@@ -163,6 +163,7 @@ def compute_reference(
         progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
         for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
+            # Nothing here reads labels.
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
             tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
             with autocast():
@@ -186,11 +187,7 @@ def compute_reference(
 
 @torch.no_grad()
 def reference_of_batch(
-    model: nn.Module,
-    batches: Mapping[str, TokenBatch],
-    specs: Mapping[str, ReferenceSpec],
-    *,
-    layout: LayoutChoice = "auto",
+    model: nn.Module, batches: Mapping[str, TokenBatch], specs: Mapping[str, ReferenceSpec]
 ) -> Reference:
     """Compute the reference of one micro-batch with a model (a frozen copy, or the trained one with adapters disabled).
 
@@ -201,10 +198,11 @@ def reference_of_batch(
     deep = any(spec.logps or spec.states for spec in specs.values())
     outputs: dict[str, TokenOutputs] = {}
     teachers: dict[str, Teacher] = {}
+    # A pass for each temperature: it is set on the whole model.
     for temperature in dict.fromkeys(spec.attention_temperature for spec in specs.values()):
         names = [name for name, spec in specs.items() if spec.attention_temperature == temperature]
         with eval_mode(model), attention_temperature(model, temperature):
-            outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
+            outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep)
             outputs |= zip(names, outs, strict=True)
             head = plain_head(model)
             for name in names:

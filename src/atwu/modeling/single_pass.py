@@ -26,6 +26,7 @@ from atwu.modeling.layers import check_layer, decoder_layers, eval_mode, last_ml
 
 logger = logging.getLogger(__name__)
 
+# What was tested of a model is forgotten with it.
 _known: weakref.WeakKeyDictionary[nn.Module, FastPathSupport] = weakref.WeakKeyDictionary()
 
 _readable: weakref.WeakKeyDictionary[nn.Module, dict[int, bool]] = weakref.WeakKeyDictionary()
@@ -93,6 +94,7 @@ def run_pass(
         inputs["position_ids"] = arranged.position_ids
     if arranged.attention_mask is not None:
         inputs["attention_mask"] = arranged.attention_mask
+    # FlashAttention needs nothing further: it tells rows apart by their position ids.
     elif attention_of(inner) == PACKED:
         inputs["attention_mask"] = no_mask(arranged.input_ids.device)
         inputs["packing"] = Packing.of(arranged.rows, arranged.new, arranged.input_ids.device)
@@ -200,6 +202,7 @@ def _with_logits(
     outputs = model(**inputs)
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     logits, dtype = widen(outputs.logits.flatten(0, 1)[predicting]), outputs.logits.dtype
+    # A model that returns no hidden states has none that a scorer could read.
     hidden = logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     states = getattr(outputs, "hidden_states", None)
     if states:
@@ -314,9 +317,11 @@ def _two_rows(inner: nn.Module, device: torch.device, *, alike: int = 0) -> Toke
     """Return two rows of random tokens with `alike` common first tokens."""
     config: Any = inner.config
     vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
+    # A generator of its own, so that a test of the model changes no draw of training.
     ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
     ids[1, :alike] = ids[0, :alike]
     mask = torch.ones_like(ids, dtype=torch.bool)
+    # Rows of two lengths, so that a wrong mask shows; not counted at the start, as a prompt.
     mask[1, 17:] = False
     labels = ids.masked_fill(~mask, IGNORE_INDEX)
     labels[:, :5] = IGNORE_INDEX
@@ -388,6 +393,7 @@ def can_pack(inner: nn.Module) -> bool:
     """Return whether rows can be packed: replaceable attention and no other state between tokens."""
     config: Any = inner.config
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    # A recurrent layer would carry its state from one packed row into the next.
     if not kinds <= _ATTENTION_LAYERS or getattr(inner, "_is_stateful", False):
         return False
     current = attention_of(inner)

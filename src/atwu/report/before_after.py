@@ -124,6 +124,7 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
 
 def _row(axes: Axes, row: int, style: Series, before: float | None, after: Any) -> None:
     """Draw a label's values; `after` is a row of the frame."""
+    # A mark at the end of the axis is drawn whole.
     look: dict[str, Any] = {"color": style.colour, "clip_on": False}
     axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
     if before is not None:

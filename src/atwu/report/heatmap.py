@@ -21,8 +21,18 @@ from atwu.evaluation.weighting_scores import AuxiliaryModels, ScoreContext, find
 from atwu.evaluation.word_scores import word_scores
 from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from atwu.report.page_templates import fragment, render_template
-from atwu.report.scored_row import Piece, ScoredRow, background, ink, methods_of, percent_of_score, pieces, word_auroc
+from atwu.report.page_templates import (
+    Piece,
+    ScoredRow,
+    background,
+    fragment,
+    ink,
+    methods_of,
+    percent_of_score,
+    pieces,
+    render_template,
+    word_auroc,
+)
 from atwu.training.row_sets import RowsInput, text_rows
 
 logger = logging.getLogger(__name__)

@@ -166,7 +166,9 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
                 "reference": reference,
             }
             rows.append({"label": label, "set": split, "metric": metric} | dataclasses.asdict(cell) | text)
+    # Without rows, all columns would be of objects, and pandas takes a mask of objects for names of columns.
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"reference": bool})
+    # A column of None alone would be of objects, too.
     numbers = ["value", "low", "high", "seed_std"]
     frame[numbers] = frame[numbers].astype(float)
     measured = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
@@ -222,7 +224,9 @@ class Table:
 
     def shown(self, label: str) -> str:
         """A model's name, with the reason why it is not ranked."""
-        return f"{label} ({self.out[label]})" if label in self.out else label
+        if label in self.out:
+            return f"{label} ({self.out[label]})"
+        return label
 
     @property
     def ruled(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""A local web page (Gradio) that asks an unlearned and its original model the same question.
+"""Ask an unlearned and its original model the same questions, in the terminal or on a local web page (Gradio).
 
-Every answer is shown as a heat map of the probability that each model gives its words, with the key tokens underlined
-and their probability: an unlearned model may say something else and still know the fact.
+On the page, every answer is a heat map of the probability that each model gives its words, with the key tokens underlined and
+their probability: an unlearned model may say something else and still know the fact.
 
 The page is served to this machine's own browser, and to no page of another site in it: a web page may let its name point to
 127.0.0.1 (DNS rebinding) and then reads whatever a local server answers it. Such a request carries the page's name as its host,
@@ -16,26 +16,63 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from atwu._extras import require
+from atwu.data.encode import Encoder
 from atwu.data.fact import key_token_spans
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 from atwu.errors import AtwuError
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.key_tokens import key_token_probability
-from atwu.evaluation.side_by_side import SideBySide
+from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.word_scores import word_scores
-from atwu.report.page_templates import fragment
-from atwu.report.scored_row import ScoredRow
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.report.page_templates import ScoredRow, fragment
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
 _POSTED = ("/gradio_api/queue/join", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/cancel", "/gradio_api/reset")
 """Starts of the paths to which the page posts. Gradio has more, which store uploads, for components that it lacks."""
 _METHODS = ("GET", "HEAD")
+
+
+class SideBySide:
+    """Models that get the same messages; each keeps its own conversation."""
+
+    def __init__(
+        self, names: Mapping[str, str], loading: ModelLoadArgs, *, system: str | None = None, max_new_tokens: int = 128
+    ) -> None:
+        """Load the models; `names` are title -> folder, Hub name, short name or GGUF file."""
+        self._models = {title: open_model(name, loading) for title, name in names.items()}
+        self._generators = {title: TransformersGenerator(*opened) for title, opened in self._models.items()}
+        self._start = () if system is None else (Message("system", system),)
+        self._decoding = Decoding(max_new_tokens=max_new_tokens)
+        self.restart()
+
+    def restart(self) -> None:
+        self._histories = dict.fromkeys(self._models, self._start)
+
+    def ask(self, words: str) -> Iterator[tuple[str, str]]:
+        """Yield the title and the greedy answer of one model after the other."""
+        for title, generator in self._generators.items():
+            history = (*self._histories[title], Message("user", words))
+            (answer,) = generate_all(generator, [Prompt(history)], self._decoding)
+            self._histories[title] = (*history, Message("assistant", answer.text))
+            yield title, answer.text
+
+    def row(self, question: str, answer: str) -> Example:
+        return Example((*self._start, Message("user", question)), answer)
+
+    def read(self, row: Example) -> Iterator[tuple[str, TokenRow]]:
+        """Yield the title and the teacher-forced outputs of one model after the other."""
+        for title, (model, tokenizer) in self._models.items():
+            (read,) = read_tokens(model, Encoder(tokenizer).encode_rows([row], what="answers").rows)
+            yield title, read
 
 
 class LocalOnly:

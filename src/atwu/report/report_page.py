@@ -15,7 +15,7 @@ import pandas as pd
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.registry import metric_definition, short_name, where_computed
+from atwu.evaluation.registry import column_of, short_name
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.word_scores import Trace, TracedRow, WordScore
 from atwu.report.figures import all_figures, mask_note
@@ -30,7 +30,7 @@ from atwu.report.metric_table import (
     metric_label,
     seeds_of,
 )
-from atwu.report.page_templates import render_template
+from atwu.report.page_templates import ScoredRow, percent_of_score, render_template
 from atwu.report.report_records import (
     NO_BUDGET,
     Records,
@@ -41,7 +41,6 @@ from atwu.report.report_records import (
     left_out,
     models_by_warning,
 )
-from atwu.report.scored_row import ScoredRow, percent_of_score
 from atwu.training.model_card import public_command, public_record
 
 ANSWERS_PER_SET = 8
@@ -57,17 +56,17 @@ _ANSWERED_SETS = {
 
 RowKey = tuple[str, str, str]
 """Set, question, answer."""
-HeatMapLine = tuple[str, int | None, Trace, Mapping[RowKey, TracedRow]]
-"""Label, seed, trace and its rows: one line in the heat maps of every row."""
+HeatMapLine = tuple[str, Trace, Mapping[RowKey, TracedRow]]
+"""Label, trace and its rows: one line in the heat maps of every row."""
 
 
 def traced(records: Records) -> dict[str, Any] | None:
     """Return introduction, rows by set, and the script's data; None without traces."""
     lines: list[HeatMapLine] = []
     for label in records.labels:
-        traces = [(run.seed, run.trace) for run in records.of(label) if run.trace is not None and run.trace.steps]
-        for seed, trace in traces[:1]:  # scores cannot be averaged: of several seeds the first one is shown
-            lines.append((label, seed, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
+        traces = [run.trace for run in records.of(label) if run.trace is not None and run.trace.steps]
+        for trace in traces[:1]:  # scores cannot be averaged: of several seeds the first one is shown
+            lines.append((label, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
     keys = list(dict.fromkeys(key for *_, rows_of_line in lines for key in rows_of_line))
     if not keys:
         return None
@@ -84,7 +83,7 @@ def traced(records: Records) -> dict[str, Any] | None:
                 "auroc": (trace.auroc.get(split) or (None,))[-1],
                 "row": _at_the_end(rows_of_line[key], label),
             }
-            for number, (label, _, trace, rows_of_line) in enumerate(lines)
+            for number, (label, trace, rows_of_line) in enumerate(lines)
             if key in rows_of_line
         ]
         kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
@@ -100,8 +99,8 @@ def traced(records: Records) -> dict[str, Any] | None:
                 ]
             snapshots[-1].append(percents)
     data = {
-        "snapshots": max(len(trace.steps) for _, _, trace, _ in lines),
-        "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, _, trace, _ in lines],
+        "snapshots": max(len(trace.steps) for _, trace, _ in lines),
+        "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, trace, _ in lines],
         "rows": snapshots,
     }
     return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
@@ -115,17 +114,10 @@ def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
     note = ""
     if without:
         note = f" Not shown: {', '.join(without)}, which {verb} every word the same weight, or have no trace."
-    seeds = {label: seed for label, seed, *_ in lines if seed is not None}
-    which = ""
-    if len(set(seeds.values())) == 1:
-        which = f", in the run with seed {next(iter(seeds.values()))}"
-    elif seeds:
-        by_label = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
-        which = f", in the first run with a trace (seed of {by_label})"
     return (
         "The score that each method uses, from 0 to 100, recomputed on the current model during training (without "
-        f"the run's exponents){which}. AUROC measures how well the scores find the labelled tokens, over up "
-        "to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
+        "the run's exponents), in the first run of each method that has a trace. AUROC measures how well the scores "
+        "find the labelled tokens, over up to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
         f"{mask_note(records)}{note}"
     )
 
@@ -214,14 +206,14 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
     )
 
 
-def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str | None]]:
+def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str]]:
     """Name, meaning and source of every metric in `keys` that is not in `but`, once although several sets have it."""
     explained_before = {metric for _, metric in but}
-    entries: dict[str, dict[str, str | None]] = {}
+    entries: dict[str, dict[str, str]] = {}
     for split, metric in keys:
-        meaning = metric_definition(metric, split)
-        if meaning and metric not in explained_before:
-            entry = {"name": short_name(metric, split), "meaning": meaning, "where": where_computed(metric, split)}
+        column = column_of(metric, split)
+        if column is not None and metric not in explained_before:
+            entry = {"name": short_name(metric, split), "meaning": column.meaning, "where": column.where}
             # As in the first set that has it, at the place of the last one.
             entries[metric] = entries.pop(metric, entry)
     return list(entries.values())
@@ -236,9 +228,9 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     columns = []
     for head in every.heads:
         split, metric = head.key
-        meaning = metric_definition(metric, split)
-        if meaning:
-            meaning = f"{metric_label(head.key)}: {meaning}"
+        column, meaning = column_of(metric, split), ""
+        if column is not None:
+            meaning = f"{metric_label(head.key)}: {column.meaning}"
         columns.append(
             {
                 "name": short_name(metric, split),
@@ -277,17 +269,22 @@ def metrics_page_table(table: Table) -> dict[str, Any] | None:
     if not table.keys:
         return None
     cells = table.cells(lambda cell: cell, None)
-    rows = [
-        {
-            "label": metric_label(head.key),
-            "cells": list(cells[head.key]),
-            "name": short_name(head.key[1], head.key[0]),
-            "direction": head.direction,
-            "below": ", ".join(part for part in (head.key[0], f"n = {head.count}") if part != OVERALL),
-            "meaning": metric_definition(head.key[1], head.key[0]),
-        }
-        for head in table.heads
-    ]
+    rows = []
+    for head in table.heads:
+        split, metric = head.key
+        column, meaning = column_of(metric, split), ""
+        if column is not None:
+            meaning = column.meaning
+        rows.append(
+            {
+                "label": metric_label(head.key),
+                "cells": list(cells[head.key]),
+                "name": short_name(metric, split),
+                "direction": head.direction,
+                "below": ", ".join(part for part in (split, f"n = {head.count}") if part != OVERALL),
+                "meaning": meaning,
+            }
+        )
     columns = [{"name": label} for label in table.labels]
     caption = f"All probes and attacks. {SORT}"
     return {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
@@ -400,13 +397,12 @@ def _judge(result: EvalResult) -> str:
 
 
 def reproduce(records: Records, command: str | None) -> dict[str, Any]:
-    """Return commands, one collapsed box per method, and versions."""
+    """Return commands, one collapsed box per method and per settings of the evaluation, and versions."""
     study = public_command(str(records.study.get("command") or ""))
     commands = {"The study": study, "This page": public_command(command or "")}
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
     if len(set(budgets.values())) == 1:  # stated at the top of the page
         budgets = {}
-    shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
     methods = []
     for label in records.labels:
         run, *others = records.of(label)
@@ -421,17 +417,16 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
             note += f" of seed {run.seed}"
         if others:
             note += f", one of {1 + len(others)}"
-        own = _own(run.result, shared)
-        if own:
-            record["evaluation"] = own
-        methods.append(_box(label, about, note, public_record(record)))
-    evaluation = []
-    if shared:
-        evaluation.append(_box("the same for all methods", "", "", shared))
-    for role, result in records.references.items():
-        own = _own(result, shared)
-        if own:
-            evaluation.append(_box(role, f"evaluated with other {', '.join(own)}", "", own))
+        methods.append({"name": label, "told": about, "note": note, "record": _indented(public_record(record))})
+    # Without the fingerprints of the rows, which say nothing to a reader.
+    evaluated: dict[str, list[str]] = {}
+    first = {label: records.of(label)[0].result for label in records.labels}
+    for name, result in {**records.references, **first}.items():
+        settings = {key: value for key, value in public_record(result.settings).items() if key != "rows"}
+        evaluated.setdefault(_indented(settings), []).append(name)
+    evaluation = [
+        {"name": ", ".join(names), "told": "", "note": "", "record": text} for text, names in evaluated.items()
+    ]
     versions: dict[str, dict[str, None]] = {}
     for _, result in records.single_results:
         for package, version in result.versions.items():
@@ -444,29 +439,8 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     }
 
 
-def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
-    """Evaluation settings shared by all results, without the fingerprints of their rows."""
-    first, *others = [public_settings(result) for result in results] or [{}]
-    return {
-        key: value
-        for key, value in first.items()
-        if all(key in settings and settings[key] == value for settings in others)
-    }
-
-
-def public_settings(result: EvalResult) -> dict[str, Any]:
-    """Evaluation settings without the fingerprints of their rows and private parts of paths."""
-    return {key: value for key, value in public_record(result.settings).items() if key != "rows"}
-
-
-def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """Evaluation settings that differ from the shared ones."""
-    return {key: value for key, value in public_settings(result).items() if key not in shared or shared[key] != value}
-
-
-def _box(name: str, about: str, note: str, record: Any) -> dict[str, str]:
-    text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
-    return {"name": name, "told": about, "note": note, "record": text}
+def _indented(record: Any) -> str:
+    return json.dumps(record, indent=2, ensure_ascii=False, default=str)
 
 
 def _recipe_text(run: Mapping[str, Any]) -> str:

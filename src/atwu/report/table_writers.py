@@ -26,7 +26,7 @@ from rich.text import Text
 from atwu.evaluation.aggregate import mean_over_studies
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
-from atwu.evaluation.registry import find_column
+from atwu.evaluation.registry import column_of
 from atwu.evaluation.result import ARROWS, EvalResult, format_number
 from atwu.report.metric_table import (
     DATA,
@@ -225,9 +225,9 @@ def _difference(estimate: Estimate | None, key: MetricKey) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
         return Text(MISSING_CELL)
     digits = 3
-    column = find_column(key[1], key[0])
+    column = column_of(key[1], key[0])
     if column is not None:
-        digits = column[1].digits
+        digits = column.digits
 
     def signed(value: float) -> str:
         shown = format_number(value, digits)
@@ -363,6 +363,7 @@ def to_latex(records: Records) -> str:
     )
     # Twelve metrics with intervals fit the text width of a paper only in small type.
     size = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
+    # Behind the first line, which begins the table: pandas has no argument for the size of its type.
     return "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n" + text.replace("\n", f"\n{size}\n", 1)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +123,7 @@ class AdaptiveController(TrainerCallback):
         self._leaked: tuple[int, ...] = ()
         """Places of the forget rows that checks have found to leak."""
         trainer.stateful.append(self)
-        trainer.eval_every, trainer.draw_damaged = every, stop and adapt
+        trainer.draw_damaged = stop and adapt
         if stop:
             trainer.expected_steps = EXPECTED_EVALUATIONS * every
 
@@ -193,10 +192,8 @@ class AdaptiveController(TrainerCallback):
 
     def _check_answers(self, control: Any, measured: EvaluationRecord) -> None:
         """End training unless greedy answers still state facts and further training may help."""
-        start = time.monotonic()
         earlier = [record.leak for record in self.history if record.leak is not None]
         leak = self._find_leak(at_most=self._tolerated_leak)
-        self.trainer.paused_seconds += time.monotonic() - start
         measured = self.history[-1] = _with_leak(measured, leak)
         self._expect(measured)
         self._keep_if_best(measured)

@@ -15,8 +15,7 @@ from atwu.data.passages import LEAST_CHANCE_RUN, MOST_CHANCE_RUN, Recitation, ha
 from atwu.data.schema import Example, Span, overlap
 from atwu.evaluation.facts.askings import recitation_askings
 from atwu.evaluation.facts.fact_table import Answerer, FactCount, FactTable, ask_facts
-from atwu.methods.weightings.by_heart import spans_by_heart, wording_evidence
-from atwu.methods.weightings.contrast import ReadRows
+from atwu.methods.weightings.contrast import ReadRows, spans_by_heart, wording_evidence
 
 MOST_WORDS_READ = 20_000
 """Words of texts that are read one by one to find those known by heart, at most: more would be read for hours."""

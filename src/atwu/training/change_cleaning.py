@@ -95,7 +95,9 @@ class _Matrix:
         return self.second.detach() @ change
 
     def set_change(self, change: Tensor) -> None:
-        value = change.T if self.transposed else change
+        value = change
+        if self.transposed:
+            value = change.T
         if self.original is not None:
             value = value + self.original.to(value)
         self.weight.copy_(value)

@@ -5,7 +5,6 @@ At the end, preset files of the user: options of `UnlearnConfig` in YAML.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import math
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 import yaml
 from transformers import SchedulerType, TrainingArguments, get_scheduler
-from transformers.training_args import OptimizerNames
 
 from atwu._file_reading import parse_json, read_yaml
 from atwu._files import write_text
@@ -27,7 +25,7 @@ from atwu._names import did_you_mean, lookup
 from atwu._options import Option, options_of
 from atwu.data.question_forms import read_forms
 from atwu.data.render import check_system
-from atwu.methods.component_registry import ComponentKind, component_options, load_plugins, named_component
+from atwu.methods.component_registry import component_options, load_plugins
 from atwu.methods.presets import Preset
 from atwu.methods.recipe import Recipe, recipe
 from atwu.modeling.adapters import Lora
@@ -59,8 +57,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         super().__post_init__()
         # Only now: transformers has parsed texts, and chosen the device.
         _check_schedule(self)
-        if self.optim_args:
-            _check_optim_args(self, self.optim_args)
         _check_sharding(self, quantized=self.quantize is not None)
         # Without a GPU, PyTorch would warn in every run that pinned memory is of no use.
         self.dataloader_pin_memory &= torch.cuda.is_available()
@@ -88,13 +84,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: the model would not change.")
 
     @property
-    def rows_seed(self) -> int:
-        """Seed of the row order and of random draws per row."""
-        if self.data_seed is None:
-            return int(self.seed)
-        return int(self.data_seed)
-
-    @property
     def rows_per_step(self) -> int:
         """Rows per optimizer step, over all processes."""
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
@@ -111,13 +100,6 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         if self.max_steps <= 0:
             return math.ceil(self.num_train_epochs)
         return math.ceil(self.max_steps * self.rows_per_step / max(self.rows_per_epoch(rows), 1))
-
-    def rows_repeated(self, rows: int) -> int:
-        """Return how many rows are repeated in an epoch so that all processes have equally many."""
-        if self.world_size == 1:
-            return 0
-        together = self.per_device_train_batch_size * self.world_size
-        return int(-self.rows_per_epoch(rows) % together)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all fields that are set, as plain JSON without secrets."""
@@ -165,6 +147,7 @@ class FinetuneConfig(TokenTrainingConfig):
         super().__init__(output_dir=output_dir, **options)
 
 
+# A dataclass of its own: the `__init__` that it generates has no place for the options of components.
 @dataclass(kw_only=True)
 class _UnlearnFields(UnlearnOptions, TokenTrainingConfig):  # type: ignore[misc]
     pass
@@ -174,9 +157,8 @@ class UnlearnConfig(_UnlearnFields):
     """Configuration of one unlearning run.
 
     `method` names a row of the method table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
-    components, by name or by a plain function (`atwu.methods.component_registry`). Every option of a component (`beta`,
-    `scorer_every`, ...: see `atwu methods NAME`) is a keyword argument. Unset numbers take the method's published
-    values, unset settings those of `configuration`.
+    components, by name. Every option of a component (`beta`, `scorer_every`, ...: see `atwu methods NAME`) is a keyword
+    argument. Unset numbers take the method's published values, unset settings those of `configuration`.
 
     Args:
         output_dir: folder for the checkpoints of the trainer.
@@ -194,10 +176,7 @@ class UnlearnConfig(_UnlearnFields):
     ) -> None:
         options["output_dir"] = output_dir
         by_name: Mapping[str, Any] = _json_object("component_options", component_options) or {}
-        kinds: Mapping[str, ComponentKind] = {"weighting": "weighting", "forget_loss": "forget loss"}
-        for name, kind in kinds.items():
-            if options.get(name) is not None:  # a plain function declares options, so it is named before they are read
-                options[name] = named_component(kind, options[name])
+        # Here, since a plugin may have added a component; with a hint at the name that was meant.
         known = option_names()
         fields = {field.name for field in dataclasses.fields(_UnlearnFields) if field.init}
         for name in {*options, *by_name} - known:
@@ -286,6 +265,7 @@ def option_names() -> set[str]:
 _REFUSED = {
     "label_smoothing_factor": "the loss is defined by the method",
     "train_sampling_strategy": "the row order follows from seed and epoch",
+    "data_seed": "the row order follows from seed",
     **dict.fromkeys(
         ("torch_compile", "torch_compile_backend", "torch_compile_mode"),
         "the forward pass that computes log-probabilities from the last hidden states cannot be compiled",
@@ -396,32 +376,6 @@ def _check_schedule(config: TrainingArguments) -> None:
         ) from None
 
 
-def _check_optim_args(config: TrainingArguments, text: str) -> None:
-    """Refuse options without effect on the optimizer: transformers ignores names that it does not take."""
-    from transformers import Trainer
-
-    if any(pair.count("=") != 1 for pair in text.split(",")):
-        raise ValueError(f"optim_args must be NAME=VALUE pairs with commas between them, got {text!r}.")
-    # The arguments of the optimizer with and without each pair: one that changes nothing would be ignored in silence.
-    trial = copy.copy(config)
-    trial.optim_args = None
-    try:
-        plain = Trainer.get_optimizer_cls_and_kwargs(trial)
-    except (ImportError, ValueError):  # a package is missing, or the optimizer needs the model: training says so
-        return
-    for pair in text.split(","):
-        trial.optim_args = pair
-        try:
-            optimizer = Trainer.get_optimizer_cls_and_kwargs(trial)
-        except ValueError as error:
-            raise ValueError(f"optim_args sets {pair.strip()}, which is not a valid value ({error}).") from None
-        if optimizer == plain:
-            raise ValueError(
-                f"optim_args sets {pair.strip()} without effect: the optimizer {OptimizerNames(config.optim).value} does not "
-                "take it, or it is the default; leave it out."
-            )
-
-
 def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
@@ -431,11 +385,12 @@ _INSTEAD = {
     "tokenizer": "processing_class",
     "model_init": "a model",
     "data_collator": "rows of text",
-    "compute_loss_func": "forget_loss=function in UnlearnConfig",
+    "compute_loss_func": "forget_loss=NAME in UnlearnConfig (of the trainer; register_forget_loss adds a name)",
     "compute_metrics": "the argument eval_metrics (of the trainer; register_metric adds a name)",
     "preprocess_logits_for_metrics": "the argument eval_metrics (of the trainer)",
+    "peft_config": "lora_r, lora_alpha, lora_targets and lora_dropout of UnlearnConfig",
 }
-"""Argument of transformers' `Trainer` -> what to give here."""
+"""Argument of a trainer of transformers or TRL -> what to give here."""
 
 
 def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:

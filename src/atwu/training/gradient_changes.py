@@ -156,6 +156,7 @@ def collapse_components(gradient: Tensor, *, components: int) -> Tensor:
 def _leading(matrix: Tensor, components: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the leading left singular vectors, values and right singular vectors of a matrix, or of each of a batch."""
     sampled = components + OVERSAMPLED
+    # The randomized decomposition would compute as much as the exact one.
     if sampled >= min(matrix.shape[-2:]):
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
         right = right.mT
@@ -297,6 +298,8 @@ def loss_at_perturbed_weights(
         value = forget()
         gradients = torch.autograd.grad(value, list(weights), allow_unused=True)
     pairs = [(weight, gradient) for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+    # The gradients belong to weights that are restored by now: a term that is linear in the weights hands them to the backward
+    # pass, and its value is replaced by that of the loss.
     linear = sum(((weight * gradient).sum() for weight, gradient in pairs), start=value.new_zeros(()))
     total = linear - linear.detach() + value.detach()
     if kept is None:

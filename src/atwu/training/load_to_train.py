@@ -9,7 +9,7 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,8 +37,6 @@ from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.tokenizer_file import template_arguments, template_text
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
-
-Config = TypeVar("Config", bound=TokenTrainingConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +139,7 @@ def check_saved_adapter(source: ModelSource, config: TokenTrainingConfig) -> Non
 
 
 def check_adapter_options(config: TokenTrainingConfig) -> None:
-    """Reject options of adapters without adapters, which a trainer also takes as `peft_config`."""
+    """Reject options of adapters without adapters."""
     for name, is_set in (("quantize", config.quantize is not None), ("save_adapter", config.save_adapter)):
         if is_set and not config.lora_r:
             raise ValueError(f"{name} needs LoRA adapters; set their rank too: lora_r (for example 16).")
@@ -152,39 +150,6 @@ def load_checked_tokenizer(source: ModelSource) -> Any:
     tokenizer = load_tokenizer(name, **source.tokenizer_kwargs)
     check_vocabulary(tokenizer, source.architecture(), name=name)
     return tokenizer
-
-
-def with_lora(config: Config, peft_config: Any) -> Config:
-    """Return the configuration with the adapters of a peft `LoraConfig`."""
-    peft = require("peft", extra="lora")
-    if not isinstance(peft_config, peft.LoraConfig):
-        raise ValueError(f"peft_config must be a LoraConfig, got {type(peft_config).__name__}.")
-    if config.lora_r:
-        raise ValueError(f"peft_config and lora_r={config.lora_r} are both set; set adapters in one place only.")
-    plain, default = peft_config.to_dict(), peft.LoraConfig().to_dict()
-    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters"}
-    known |= {"task_type", "inference_mode", "base_model_name_or_path"}  # the last is set by peft at the first use
-    others = sorted(name for name in plain if name not in known and plain[name] != default[name])
-    if others:
-        raise ValueError(f"peft_config sets {', '.join(others)}, which is not supported.")
-    targets = peft_config.target_modules
-    if targets == "all-linear" and not peft_config.target_parameters:
-        targets = None
-    if isinstance(targets, str):
-        what = f"the pattern {targets!r}"
-        if targets == "all-linear":
-            what = "all-linear together with target_parameters"
-        raise ValueError(f"target_modules of peft_config must be a list of names, got {what}.")
-    names = None
-    if targets is not None or peft_config.target_parameters:
-        names = ",".join(sorted({*(targets or ()), *(peft_config.target_parameters or ())}))
-    return dataclasses.replace(
-        config,
-        lora_r=peft_config.r,
-        lora_alpha=peft_config.lora_alpha,
-        lora_dropout=peft_config.lora_dropout,
-        lora_targets=names,
-    )
 
 
 def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: int) -> int:
@@ -221,6 +186,7 @@ def load_to_train(
     """
     check_adapter_options(config)
     model = load_source(source, config, say, model=model)
+    # Before adapters are added: a run is identified by its original model.
     fingerprint, lora = model_fingerprint(model), lora_of(config, model)
     if lora is not None:
         model = attach(model, lora, seed=config.seed, revision=source.revision)
@@ -275,6 +241,7 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, m
             )
     elif dtype == torch.float16:
         raise ValueError(f"{source.model} has float16 weights, which cannot be trained; add --dtype float32.")
+    # Adam changes a weight by about the learning rate, and bfloat16 rounds away what is below about a 256th of the weight.
     elif dtype == torch.bfloat16 and 0 < config.learning_rate < 1e-4:
         say(
             "warning: in bfloat16 weights many updates are lost to rounding at learning rate "

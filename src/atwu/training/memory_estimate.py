@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import itertools
 import logging
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.batches import Layout, Packing, TokenBatch, common_start, lay_out, no_mask
+from atwu.modeling.batches import Layout, Packing, TokenBatch, lay_out, no_mask
 from atwu.modeling.layers import block_list, text_config, unwrap
 from atwu.modeling.single_pass import can_pack, switch_to_packing
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
@@ -27,16 +24,13 @@ from atwu.training.training_rows import UnlearningRows
 
 logger = logging.getLogger(__name__)
 
+# Of single steps the estimate was at most 10 % off (benchmarks/results/request-memory.md).
 PROCESS = {"cpu": 0.6e9, "cuda": 0.5e9}
 """Base memory of Python and its libraries; on a GPU, of the driver's context."""
 BLOCKS = 0.2e9
 """Logits and derived tensors, computed in blocks of bounded size, and the allocator's reserve (measured)."""
 DECODED_TOKENS = 4096
 """Tokens generated or evaluated at once."""
-BEGUN = 16
-"""Tokens by which rows with a common beginning are found."""
-SAMPLED = 1000
-"""Rows of each set in which it is searched."""
 _BITS = {"4bit": 0.516, "8bit": 1.0}
 """Bytes per weight including its scales (NF4 with double quantization: Dettmers et al. 2023)."""
 RULE = 17
@@ -52,9 +46,6 @@ class Memory:
     copies: float
     """Copies: output layer or model as the reference, weights while they are perturbed, and those that a controller keeps."""
     optimizer: float
-    gradients: float
-    activations: float
-    """At the end of a step's forward pass, including the output layer's blocks."""
     turning: float
     """Maximum of activations plus gradients: activations are freed while gradients are created."""
     evaluation: float
@@ -145,15 +136,13 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         weights=weights,
         copies=copies,
         optimizer=moments,
-        gradients=float(model.trained),
-        activations=activations + BLOCKS,
         turning=max(begun, ended),
         evaluation=DECODED_TOKENS * model.cache_per_token + BLOCKS,
     )
 
 
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
-    """Return the largest possible batch: the rows of all sets that a step reads with most tokens behind a common beginning."""
+    """Return the largest possible batch: the longest rows of all sets that a step reads."""
     size = config.per_device_train_batch_size
     retained = 1
     if isinstance(config, UnlearnConfig):
@@ -163,31 +152,14 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> Layout:
         sets["retain_alternate"] = rows.retain_alternates.rows
     if isinstance(config, UnlearnConfig) and config.recipe().forget_component.trained_answer == "alternate":
         sets.pop("forget")
-    sampled = [row for rows_of_set in sets.values() for row in itertools.islice(rows_of_set, SAMPLED)]
-    begun = _common_beginning([row.input_ids for row in sampled])
-
-    def own(ids: Sequence[int]) -> int:
-        if ids[: len(begun)] == begun:
-            return len(ids) - len(begun)
-        return len(ids)
-
     longest = list[Tensor]()
     for name, rows_of_set in sets.items():
         count = size
         if name.startswith("retain"):
             count *= retained
-        longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in rows_of_set), key=own))
+        longest += map(torch.tensor, heapq.nlargest(count, (row.input_ids for row in rows_of_set), key=len))
     ids = nn.utils.rnn.pad_sequence(longest, batch_first=True, padding_value=-1)
     return lay_out([TokenBatch(ids, ids >= 0, ids)], packed=True)
-
-
-def _common_beginning(rows: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return the tokens common to the start of most rows, such as a system turn."""
-    if not rows:
-        return ()
-    start, _ = Counter(tuple(row[:BEGUN]) for row in rows).most_common(1)[0]
-    first, *others = (row for row in rows if tuple(row[:BEGUN]) == start)
-    return first[: min((common_start(first, other) for other in others), default=0)]
 
 
 def measure_footprint(source: ModelSource, config: TokenTrainingConfig, batch: Layout, *, device: str) -> Footprint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,6 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import cache_folder
 from atwu.data.encode import Encoder
 from atwu.data.pairing import PairedDataset, collate_pairs
-from atwu.methods.component import WeightUpdates
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.objective import UnlearningLoss, micro_batch_loss
 from atwu.methods.recipe import Recipe
@@ -39,7 +39,6 @@ from atwu.training.load_to_train import (
     load_checked_tokenizer,
     load_to_train,
     trained_layers,
-    with_lora,
 )
 from atwu.training.precompute import (
     OriginalModel,
@@ -54,6 +53,21 @@ from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_abo
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
+
+
+class RetainWeight:
+    """The retain weight of a run in which it changes; part of checkpoints."""
+
+    _NAME = "retain_multiplier.json"
+
+    def __init__(self, start: float) -> None:
+        self.value = start
+
+    def save(self, folder: str) -> None:
+        Path(folder, self._NAME).write_text(json.dumps(self.value) + "\n", encoding="utf-8")
+
+    def load(self, folder: str) -> None:
+        self.value = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))
 
 
 class MethodTrainer(TokenTrainer):
@@ -74,14 +88,13 @@ class MethodTrainer(TokenTrainer):
         forget_dataset: forget rows, of any kind that `encode_dataset` takes; or the result of `unlearning_rows`.
         retain_dataset: retain rows; required unless neither the retain loss nor the weighting uses them.
         processing_class: the model's tokenizer; by default loaded with a named model.
-        peft_config: a `LoraConfig` to use instead of `lora_*` of `args`: rank, alpha, dropout and target modules.
         scorer: initial scorer, instead of an untrained one.
         say: receives status messages, one line each.
         callbacks: transformers callbacks.
 
     Raises:
         TypeError: arguments of transformers' `Trainer` that do not apply; the message names the right one.
-        ValueError: rows that the method cannot use, or an unsupported setting of `peft_config`.
+        ValueError: rows that the method cannot use.
     """
 
     args: UnlearnConfig
@@ -96,7 +109,6 @@ class MethodTrainer(TokenTrainer):
         forget_dataset: RowsInput | UnlearningRows | None = None,
         retain_dataset: RowsInput | None = None,
         processing_class: Any = None,
-        peft_config: Any = None,
         scorer: TokenScorer | None = None,
         say: Say = logged,
         callbacks: list[TrainerCallback] | None = None,
@@ -104,8 +116,6 @@ class MethodTrainer(TokenTrainer):
     ) -> None:
         # What can be refused without weights is refused first: loading a model may take minutes.
         args = checked_config(args, forget_dataset, kwargs)
-        if peft_config is not None:
-            args = with_lora(args, peft_config)
         self.recipe = args.recipe()
         for component in self.recipe.components:
             component.check()
@@ -134,6 +144,7 @@ class MethodTrainer(TokenTrainer):
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
             warn_about_rows(rows.forget, rows.retain)
         self.refusal_ids = self.recipe.forget_component.target_token_ids(processing_class)
+        # Rows that only the weighting reads are not trained on.
         retain = None
         if rows.retain is not None and self.recipe.retain_component is not None:
             retain = rows.retain.rows
@@ -146,7 +157,7 @@ class MethodTrainer(TokenTrainer):
             train_dataset=PairedDataset(
                 rows.forget.rows,
                 retain,
-                args.rows_seed,
+                args.seed,
                 rows.alternates,
                 rows.forms,
                 rows.closest,
@@ -187,10 +198,10 @@ class MethodTrainer(TokenTrainer):
             if scores.scorer_pretrain:
                 # Not here: a run that continues from a checkpoint has a scorer already.
                 self.add_callback(AtStart(self.pretrain_scorer))
-        self.weight_updates: WeightUpdates | None = None
-        """Updates of the retain weight, if it is not constant."""
-        if self.recipe.retain_component is not None:
-            self.weight_updates = self.recipe.retain_component.weight_updates(self.recipe.factors.retain_weight)
+        self.retain_weight: RetainWeight | None = None
+        """The retain weight, if it is not constant."""
+        if self.recipe.retain_component is not None and self.recipe.retain_component.changes_weight:
+            self.retain_weight = RetainWeight(self.recipe.factors.retain_weight)
         self._retain_loss = torch.zeros((), device=args.device)
         self.draw_damaged = False
         """Draw retain rows that training damages more often (`EpochSampler.observe`)."""
@@ -200,7 +211,7 @@ class MethodTrainer(TokenTrainer):
             answers = OwnSamples(self, processing_class)
             self.stateful.append(answers)
             self.add_callback(answers)
-        self.stateful += filter(None, (self.alternation, self.weight_updates))
+        self.stateful += filter(None, (self.alternation, self.retain_weight))
         self.gradient_change: GradientChange | None = None
         """Change of the forget gradient; the configuration refuses two."""
         if args.rectify_gradient:
@@ -259,6 +270,7 @@ class MethodTrainer(TokenTrainer):
     def _train(self, *args: Any, **kwargs: Any) -> Any:
         self._cleaned = False
         result = super()._train(*args, **kwargs)
+        # The controller of a request has done it, with as much strength as its checks allow.
         if self.cleaning is not None and not self._cleaned:
             self.clean_change(self.cleaning)
         return result
@@ -329,23 +341,22 @@ class MethodTrainer(TokenTrainer):
         recipe: Recipe,
         batch_counts: NormalizationCounts | None = None,
     ) -> UnlearningLoss:
-        layout: Any = self.args.layout
         return micro_batch_loss(
             model,
             inputs,
             recipe,
             scorer=self.scorer,
-            inputs=self.precomputed.loss_inputs(model, inputs, layout=layout),
+            inputs=self.precomputed.loss_inputs(model, inputs),
             batch_counts=batch_counts,
-            layout=layout,
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
         recipe = self.recipe
-        if self.weight_updates is not None:  # the weight of this step, not that which the run began with
-            factors = dataclasses.replace(recipe.factors, retain_weight=self.weight_updates.multiplier)
+        if self.retain_weight is not None:  # the weight of this step, not that which the run began with
+            factors = dataclasses.replace(recipe.factors, retain_weight=self.retain_weight.value)
             recipe = dataclasses.replace(recipe, factors=factors)
         result = self.micro_batch_loss(model, inputs, recipe, batch_counts)
+        # An evaluation is no optimizer step and has no counts of one.
         tokens = batch_counts.forget_tokens or float(result.mask.sum())
         for name in ("forget", "retain", "preserve", "replacement"):
             term = getattr(result, name)
@@ -393,7 +404,7 @@ class MethodTrainer(TokenTrainer):
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=self.args.sam_radius)
         else:
             # Micro-batches of a step have rows of their own, so each gets other noise; a resumed run draws the same.
-            drawn = (self.args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
+            drawn = (self.args.seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=self.args.weight_noise, seed=drawn)
         alone = recipe.forget_only()
         return loss_at_perturbed_weights(
@@ -411,9 +422,11 @@ class MethodTrainer(TokenTrainer):
         if self.gradient_change is not None:
             self.add_logged(self.gradient_change.logged, torch.tensor(self.gradient_change.change()))
         # Logged terms are summed over processes; these are the same in all of them.
-        if self.weight_updates is not None:
-            self.add_logged("retain_weight", torch.tensor(self.weight_updates.multiplier / self.args.world_size))
-            self.weight_updates.update(float(self.sum_over_processes(self._retain_loss)), epoch=self.state.epoch or 0)
+        retain_loss = self.recipe.retain_component
+        if self.retain_weight is not None and retain_loss is not None:
+            weight, retain = self.retain_weight.value, float(self.sum_over_processes(self._retain_loss))
+            self.add_logged("retain_weight", torch.tensor(weight / self.args.world_size))
+            self.retain_weight.value = retain_loss.next_weight(weight, retain=retain, epoch=self.state.epoch or 0)
         self._retain_loss.zero_()
         if self.draw_damaged:
             total, count = self.sum_over_processes(self._row_losses).cpu()

@@ -80,6 +80,7 @@ def public_command(text: str) -> str:
         except ValueError:
             return public_text(match[0])
         public = public_text(plain)
+        # Nothing private in it: it keeps the quotes with which it was written.
         if public == plain:
             return public_text(match[0])
         return shlex.quote(public)
@@ -99,7 +100,9 @@ def public_text(text: str) -> str:
 _OWN = frozenset({"cache_dir", "output_dir", "logging_dir"})
 """Settings that only contain local paths."""
 
+# A word ends at a blank outside quotes; quoted parts and escaped characters belong to it.
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")
+# User and query go, since they may hold a token.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s'\"]*@)?(?P<rest>[^\s'\"?#]*)[^\s'\"]*")
 _START = r"(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=[/\\])|(?:[\w.-]+[/\\])*\.\.(?=[/\\]))?[/\\]"
 _WHOLE = re.compile(rf"(?P<before>--?[\w-]+=|[\w.-]+=|\w\w+:)?(?P<path>{_START}[^/\\\s].*)")

@@ -39,7 +39,6 @@ from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIG
 from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Teacher
-from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
 from atwu.modeling.layers import decoder_layers, text_config
 from atwu.modeling.load import load_model, model_fingerprint, stored_weights_fingerprint
@@ -140,7 +139,7 @@ class ReferenceSource:
     prompted: Mapping[str, Sequence[EncodedRow]] = field(default_factory=dict)
     """Forget rows behind a prompt that only the original model reads, by name."""
 
-    def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
+    def of(self, model: nn.Module, inputs: Mapping[str, Any]) -> Reference:
         if self.mode is None:
             return Reference()
         if self.mode != "cache":
@@ -152,11 +151,12 @@ class ReferenceSource:
             if self.second is not None:
                 original = nullcontext(self.second)
             with original as start, self.autocast():
-                return reference_of_batch(start, batches, self.wanted, layout=layout)
+                return reference_of_batch(start, batches, self.wanted)
 
         values: dict[str, dict[str, Tensor]] = {"logps": {}, "states": {}, "layer": {}}
         for name, tables in self.tables.items():
             drawn = inputs[_ROWS[name]].tolist()
+            # A table of the drawn rows alone counts them from 0.
             if name == "retain" and self.places is not None:
                 drawn = [self.places[row] for row in drawn]
             for what, table in tables.items():
@@ -229,6 +229,7 @@ def _choose(
         if adapted:
             others = "adapters or model"
         raise ValueError(f"reference='cache' needs a plain output layer, which this model lacks; use {others}.")
+    # First the disk: for every method it took less memory and time than a second model (benchmarks/results/references-cpu.md).
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
         amount = f"{size / 2**10:.1f} KiB"
@@ -252,6 +253,7 @@ def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapp
     item = next(start.model.parameters()).element_size()
     total = 0
     for name, what in wanted.items():
+        # Log-probabilities are float32, states have the dtype of the model.
         per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
         total += per_token * sum(counted_tokens(row) for row in sets[name])
     return total
@@ -272,10 +274,10 @@ class PrecomputedTables:
     refusal_ids: tuple[int, ...]
     refusal_direction: Tensor | None = None
 
-    def loss_inputs(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
+    def loss_inputs(self, model: nn.Module, inputs: Mapping[str, Any]) -> LossInputs:
         rows, device = inputs["rows"], inputs["rows"].device
         return LossInputs(
-            self.references.of(model, inputs, layout=layout),
+            self.references.of(model, inputs),
             {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
             score_offset=self.offset(inputs),
             refusal_ids=self.refusal_ids,
@@ -442,6 +444,7 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel)
             f"{name} has a vocabulary of {own} tokens, the model to unlearn {vocabulary}; auxiliary models must use "
             "the same tokenizer."
         )
+    # An auxiliary model is read with its adapters, if it has some; the original one without those of the run.
     other = OriginalModel(model, start.folder, nullcontext, progress=start.progress, name=Path(name).name, adapted=True)
     return _per_row(other.read(rows, ReferenceSpec(logps=True), what="forget")["logps"])
 

@@ -6,8 +6,7 @@ import json
 import logging
 import math
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +33,19 @@ def silent(line: str) -> None:
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
 
 
-def remaining_seconds(times: Sequence[float], steps: Sequence[int], *, step: int, total: int) -> float | None:
-    """Estimate the remaining time of training from the time per step between the first and the last of some steps.
-
-    The steps are those that end with an evaluation, where there are evaluations, so that both kinds of time are in the
-    estimate and the overhead of the first steps is not. None before the second of these steps.
-    """
-    if len(steps) < 2:
-        return None
-    return (times[-1] - times[0]) / (steps[-1] - steps[0]) * max(total - step, 0)
-
-
 class ProgressLine(TrainerCallback):
     """Progress over optimizer steps with the current losses and the estimated remaining time.
 
     Args:
-        trainer: the `TokenTrainer`, which says when it evaluates, pauses and expects to end.
+        trainer: the `TokenTrainer`, which says when it expects to end.
     """
 
     def __init__(self, trainer: Any) -> None:
         self._bar: Any = None
         self._trainer = trainer
-        self._times: list[float] = []
-        self._steps: list[int] = []
         self._losses = ""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._times, self._steps = [], []
         if state.is_world_process_zero:
             self._bar = progress_bar(
                 total=self._total(state),
@@ -68,7 +53,6 @@ class ProgressLine(TrainerCallback):
                 unit="step",
                 initial=state.global_step,
                 shown=not args.disable_tqdm,
-                estimate=False,
             )
 
     def _total(self, state: Any) -> int:
@@ -83,17 +67,9 @@ class ProgressLine(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
-            if state.global_step % (self._trainer.eval_every or 1) == 0:
-                self._times.append(time.monotonic() - self._trainer.paused_seconds)
-                self._steps.append(int(state.global_step))
-            step, self._bar.total = state.global_step, self._total(state)
-            shown = [self._losses]
-            seconds = remaining_seconds(self._times, self._steps, step=step, total=self._bar.total)
-            if seconds is not None:
-                left = self._bar.format_interval(seconds)
-                shown.insert(0, f"about {left} left")
-            self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
-            self._bar.update(step - self._bar.n)
+            self._bar.total = self._total(state)
+            self._bar.set_postfix_str(self._losses, refresh=False)
+            self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
@@ -110,6 +86,7 @@ class JsonLog(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
+            # A resumed run repeats the steps after its checkpoint, so that what was logged of them goes.
             self.path.write_text(log_text(state), encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
@@ -157,6 +134,7 @@ class Interrupted(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.held is not None:
+            # A signal may reach one process only, and all must stop after the same step.
             came = torch.tensor(float(self.held.number is not None), device=args.device)
             if self._sum(came) > 0:
                 self._ending = control.should_save = True

@@ -133,6 +133,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
         source, notes = rows.source, rows.warnings
     if isinstance(rows, LoadedRows | RowSet):
         listed = rows.rows
+    # Other iterables can be read only once, so they are not looked through.
     encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
     if not (encoded or isinstance(listed, DiskRows)):
         # On disk, so that a set may be larger than memory.
@@ -313,6 +314,7 @@ _NAMED = 3
 def row_keys(row: Example) -> tuple[str, ...]:
     """Return question and answer of a row without case and punctuation."""
     asked, said = " ".join(words_of_text(row.question)), " ".join(words_of_text(row.answer))
+    # Marked, so that a question is not taken for an answer of the same words.
     if asked:
         return (f"q {asked}", f"a {said}")
     return (f"a {said}",)

@@ -86,8 +86,12 @@ class SavingTrainer(Trainer):
         self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, *, say: Say = logged, **kwargs: Any
     ) -> None:
         self.say = say
-        self.loaded = model if isinstance(model, LoadedModel) else load_as_is(model, args)
+        if isinstance(model, LoadedModel):
+            self.loaded = model
+        else:
+            self.loaded = load_as_is(model, args)
         tokenizer = kwargs.get("processing_class")
+        # What is loaded by name was checked then.
         if self.loaded.source is None and tokenizer is not None:
             check_objects(self.loaded.model, tokenizer)
             warn_of_rebuilt(tokenizer)
@@ -162,19 +166,17 @@ class SavingTrainer(Trainer):
             if self.args.push_to_hub:
                 push(folder, self.args)
 
-    def push_to_hub(self, commit_message: str | None = None, *more: Any, **further: Any) -> Any:
-        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning."""
-        if more or further:
-            raise TypeError(
-                f"push_to_hub does not take {', '.join([*map(str, more), *further])}: the model card is generated, "
-                "and hub_* of the training arguments set the destination."
-            )
+    def push_to_hub(self, commit_message: str = "Result of atwu") -> Any:  # type: ignore[override]
+        """Save into `output_dir` of the arguments and upload that folder without its checkpoints, before returning.
+
+        The model card is generated, and `hub_*` of the training arguments set the destination.
+        """
         folder = Path(str(self.args.output_dir))
         self.write_result(folder)
         if not self.is_world_process_zero():
             return None
         write_manifest(folder)
-        return push(folder, self.args, commit_message or "Result of atwu")
+        return push(folder, self.args, commit_message)
 
     def write_result(self, folder: Path, *, settings: Mapping[str, Any] | None = None, use_up: bool = False) -> None:
         """Write the model with tokenizer and scorer, log, model card and record; called in every process.
@@ -197,12 +199,15 @@ class SavingTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.process_index != 0:
             return
+        # No process holds sharded weights as a whole; the fingerprint of the result is that of what was written.
         if self.sharded and adapted and self.loaded.source is not None:
             model = load_base_with_adapter(self.loaded.source, self.args, folder, self.processing_class, merge=merge)
         elif self.sharded:
             model = load_model(str(folder))
         plain_modes(*folder.glob("*.safetensors"))
-        record = self._record(self.args.as_plain() if settings is None else settings, model_fingerprint(model))
+        if settings is None:
+            settings = self.args.as_plain()
+        record = self._record(settings, model_fingerprint(model))
         write_text(folder / LOG_NAME, log_text(self.state))
         write_text(folder / "README.md", model_card(record))
         write_json(folder / RECORD_NAME, record)
@@ -330,7 +335,9 @@ class SavingTrainer(Trainer):
 
         The Trainer matches names literally, and silently keeps the original weights where a file names them otherwise.
         """
-        target: Any = self.model if model is None else model
+        target: Any = model
+        if model is None:
+            target = self.model
         if self.sharded or adapters_of(target) is not None or names_as_stored(target, resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
@@ -422,6 +429,7 @@ def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
     if state.mixed_precision != "no":
         plugin.set_mixed_precision(state.mixed_precision)
     state.fsdp_plugin = plugin
+    # Every `PartialState` shares this dictionary, also those that are made later.
     state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
 

@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import LossTerms, reduce_loss, token_mean
 from atwu.methods.losses.likelihood import gradient_ascent
-from atwu.methods.losses.reduction import reduce_loss, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.fixed_weights import TokenCounts
@@ -186,6 +185,7 @@ class ScorerAlternation:
         lengths = torch.cat([batch.terms.mask.sum(dim=1) for batch in self._collected])
         lengths = lengths[lengths > 0]  # a row without counted tokens has no share above 1/2
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
+        # Of all processes together, since the penalties are of means over the whole optimizer step.
         totals = self._reduce(
             torch.stack(
                 [
@@ -230,6 +230,7 @@ class ScorerAlternation:
                 continue
             mask = batch.terms.mask
             weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
+            # `scorer*rarity`: the new scores meet the same second weighting as in the step of the model.
             if batch.factor is not None:
                 weights = weights * batch.factor
             if self.settings.scorer_objective == "ga":
@@ -244,6 +245,7 @@ class ScorerAlternation:
         """In the joint procedure, add the scorer to the model's optimizer as a parameter group."""
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if self.joint and id(self.scorer.linear.weight) not in known:
+            # As published: in the joint procedure the L2 penalty is the only decay.
             group = {"params": list(self.scorer.parameters()), "weight_decay": 0.0}
             optimizer.add_param_group(group | {"lr": self.settings.scorer_learning_rate})
 

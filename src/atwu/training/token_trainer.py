@@ -24,14 +24,13 @@ from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._command import deferred, write_line
 from atwu._files import file_lock
 from atwu.data.pairing import EpochSampler, PairedDataset, collate_pairs
-from atwu.methods.component_inputs import NormalizationCounts
-from atwu.methods.losses.reduction import token_mean
+from atwu.methods.component_inputs import NormalizationCounts, token_mean
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.device import emulates_bfloat16, keep_freed_memory
 from atwu.modeling.forward import forward_tokens
 from atwu.training.checkpoints import checkpoint_to_resume, step_of
 from atwu.training.config import FinetuneConfig, TokenTrainingConfig
-from atwu.training.load_to_train import LoadedModel, with_lora
+from atwu.training.load_to_train import LoadedModel
 from atwu.training.progress import Interrupted, ProgressLine
 from atwu.training.row_sets import RowsInput, check_ids, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.saving_trainer import SavingTrainer, Timing
@@ -56,10 +55,6 @@ class TokenTrainer(SavingTrainer):
     def __init__(self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, **kwargs: Any) -> None:
         self.expected_steps: int | None = None
         """Estimated number of steps, where a callback may end training early; None: all."""
-        self.eval_every: int | None = None
-        """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
-        self.paused_seconds = 0.0
-        """Seconds a callback has spent on checks that not every evaluation step has."""
         super().__init__(model, args, **kwargs)
         # So that `compute_loss` gets the counts of the step; the Trainer looks at the model's arguments otherwise.
         self.model_accepts_loss_kwargs = True
@@ -73,7 +68,7 @@ class TokenTrainer(SavingTrainer):
         self.sampler = EpochSampler(
             len(pairs),
             waiting=pairs.waiting,
-            seed=args.rows_seed,
+            seed=args.seed,
             taken=args.rows_per_epoch(rows),
             epochs=args.planned_epochs(rows),
             per_step=args.rows_per_step,
@@ -127,14 +122,6 @@ class TokenTrainer(SavingTrainer):
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
             self.say("warning: this processor has no bfloat16 instructions; steps are much faster without bf16")
-        repeated = self.args.rows_repeated(self.sampler.served)
-        if repeated:
-            # accelerate repeats them silently, so that no process waits for another at the end of an epoch.
-            self.say(
-                f"warning: the last step of an epoch repeats {repeated} of its first rows, so that all processes have equally "
-                "many; choose sizes that divide the number of rows, or use --dataloader-drop-last, to match training in one "
-                "process"
-            )
         keep_freed_memory(self.args.device)
         try:
             self._prepare_run()
@@ -144,16 +131,6 @@ class TokenTrainer(SavingTrainer):
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
-
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise a TypeError: rows are text, and predictions are the metrics and answers of an evaluation."""
-        raise TypeError(f"predict is not supported: {EVALUATE_INSTEAD}, whose result has metrics and answers.")
-
-    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise a TypeError: it would need `model_init`, which trainers of this package do not take."""
-        raise TypeError(
-            "hyperparameter_search is not supported: use the command atwu tune, which searches options of methods."
-        )
 
     def _prepare_run(self) -> None:
         """Hook called before the first step."""
@@ -244,6 +221,7 @@ class TokenTrainer(SavingTrainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and non-padding token."""
+        # The Trainer looks for `input_ids` in the inputs themselves, which here are several batches by name.
         batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
@@ -273,7 +251,6 @@ class FinetuneTrainer(TokenTrainer):
         args: the configuration.
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
-        peft_config: a `LoraConfig` to use instead of `lora_*` of `args`.
         callbacks: transformers callbacks.
         kwargs: other arguments of `TokenTrainer`; `say` receives status messages, one line each.
     """
@@ -288,14 +265,11 @@ class FinetuneTrainer(TokenTrainer):
         *,
         train_dataset: RowsInput,
         processing_class: Any = None,
-        peft_config: Any = None,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
         if kwargs.get("eval_dataset") is not None:
             self.evaluate()
-        if peft_config is not None:
-            args = with_lora(args, peft_config)
         encoded = encode_dataset(
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
@@ -305,7 +279,7 @@ class FinetuneTrainer(TokenTrainer):
             model,
             args,
             # Pairs without retain rows, so that the sampler and the counting of rows are those of unlearning.
-            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.rows_seed),
+            train_dataset=PairedDataset(without_labels(encoded).rows, None, args.seed),
             data_collator=collate_pairs,
             processing_class=processing_class,
             callbacks=callbacks,
@@ -325,6 +299,5 @@ class FinetuneTrainer(TokenTrainer):
         return {"retain_tokens": float(sum(TokenBatch.of(batch["forget"]).mask.sum() for batch in batches))}
 
     def _token_loss(self, model: nn.Module, inputs: Any, batch_counts: NormalizationCounts) -> Tensor:
-        layout: Any = self.args.layout
-        (out,) = forward_tokens(model, [inputs["forget"]], layout=layout)
+        (out,) = forward_tokens(model, [inputs["forget"]])
         return token_mean(-out.logps, out.mask, count=batch_counts.retain_tokens)

@@ -135,7 +135,7 @@ def unlearning_rows(
     }
     draws: dict[str, Any] = {
         "tokenizer": tokenizer,
-        "seed": config.rows_seed,
+        "seed": config.seed,
         "max_length": longest,
         "system": config.system,
     }
@@ -298,7 +298,8 @@ class OwnSamples(TrainerCallback):
             [sets[name][row].prompt_ids for name in self._readings] for row in range(len(dataset.forget))
         ]
         caps = [max(1, min(LONGEST_SAMPLE, args.max_length - max(map(len, prompts)))) for prompts in prompts_of_rows]
-        draws = (np.random.default_rng([_SAMPLE, args.rows_seed, epoch, row]) for row in range(len(prompts_of_rows)))
+        # A stream for each (seed, epoch, row): an answer depends neither on its batch nor on where a run was resumed.
+        draws = (np.random.default_rng([_SAMPLE, args.seed, epoch, row]) for row in range(len(prompts_of_rows)))
         seeds = [int(draw.integers(2**63)) for draw in draws]
         with self._trainer.accelerator.autocast():
             answers = generate(
@@ -311,6 +312,7 @@ class OwnSamples(TrainerCallback):
                 factors=tuple(self._readings.values()),
                 progress=not args.disable_tqdm,
             )[::size]
+        # The end that rows of the data have, too: of a turn in a chat template, else of a text.
         end = template_terminal(self._tokenizer)
         if end is None:
             end = self._tokenizer.eos_token_id

@@ -73,6 +73,7 @@ def run_finetune(
         data: the training rows, or their source (`load_rows`).
         corpus: texts for training a new tokenizer; by default the questions and answers of `data`.
     """
+    # The trainer gets an output folder of its own and pushes nothing (`redirect_output`).
     as_given, config = config, copy.copy(config)
     if config.process_index != 0:
         say = silent
@@ -167,6 +168,7 @@ def train_run(
         model: the original model, if it is in memory; its weights are trained in place.
         watch: callbacks of the run's trainer.
     """
+    # Below it gets another output folder, and perhaps auxiliary models; the one that was given stays as it is.
     config = copy.copy(config)
     if config.process_index != 0:
         say = silent

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atwu.evaluation.metrics.fluency import win
 from atwu.evaluation.metrics.judge_scores import average, relative_drop, uq, worst
-from atwu.evaluation.metrics.open_ended import win
 
 
 def test_missing_verdicts_are_neither_right_nor_wrong() -> None:

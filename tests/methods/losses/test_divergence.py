@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import LossTerms, selected_mean, token_mean
 from atwu.methods.losses.divergence import (
     MaxEntropy,
     WeightedSelfDistillation,
@@ -19,7 +19,6 @@ from atwu.methods.losses.divergence import (
     kl,
     self_distillation,
 )
-from atwu.methods.losses.reduction import selected_mean, token_mean
 
 F64 = torch.float64
 LN2 = math.log(2)

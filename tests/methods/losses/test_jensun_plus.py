@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens
-from atwu.methods.losses.first_token import JSToRefusalRow, first_token_half, js_slope
+from atwu.methods.component_inputs import first_token_half
+from atwu.methods.losses.divergence import JSToRefusalRow, jensen_shannon, js_slope, js_to_tokens
 from atwu.methods.recipe import recipe
 
 MASK = torch.tensor([[False, True, True, True], [True, False, False, False], [False, False, False, False]])

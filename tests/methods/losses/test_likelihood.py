@@ -7,9 +7,8 @@ import functools
 import pytest
 import torch
 
-from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_inputs import LossTerms, selected_mean, token_mean
 from atwu.methods.losses.likelihood import SatGA, SatGAPlus, gradient_ascent
-from atwu.methods.losses.reduction import selected_mean, token_mean
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
 LOGPS = P.log()

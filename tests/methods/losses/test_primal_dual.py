@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atwu.methods.losses.divergence import LogitMargin
-from atwu.methods.losses.likelihood import DualAscent, LimitedNLL
+from atwu.methods.losses.likelihood import LimitedNLL
 
 
 def test_equals_the_margin_of_logits():
@@ -16,8 +16,6 @@ def test_equals_the_margin_of_logits():
 @pytest.mark.parametrize(("retain", "expected"), [(0.5, 101.0), (0.3, 100.0), (0.1, 99.0), (-30.0, 0.0)])
 def test_the_multiplier_rises_above_the_limit_and_never_becomes_negative(retain, expected):
     """100 + 5 (L - 0.3)."""
-    dual = DualAscent(LimitedNLL(retain_bound=0.3, dual_step=5.0, dual_warmup=1.0), 100.0)
-    dual.update(retain, epoch=0.5)
-    assert dual.multiplier == 100.0
-    dual.update(retain, epoch=1.0)
-    assert dual.multiplier == pytest.approx(expected)
+    loss = LimitedNLL(retain_bound=0.3, dual_step=5.0, dual_warmup=1.0)
+    assert loss.next_weight(100.0, retain=retain, epoch=0.5) == 100.0
+    assert loss.next_weight(100.0, retain=retain, epoch=1.0) == pytest.approx(expected)

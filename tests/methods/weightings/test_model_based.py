@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from atwu.methods.component_inputs import token_mean
 from atwu.methods.losses.likelihood import gradient_ascent
-from atwu.methods.losses.reduction import token_mean
 from atwu.methods.weightings.model_based import Entropy, Importance, Saturation
 
 ROWS = torch.tensor([[0.97, 0.01, 0.01, 0.01], [0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64)

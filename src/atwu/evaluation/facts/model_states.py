@@ -184,6 +184,7 @@ def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
             yield
         finally:
             adapted.unload()
+            # PEFT has frozen the weights of the model itself.
             for weight, before in trainable:
                 weight.requires_grad_(before)
 
@@ -195,7 +196,7 @@ def _descend(
     from torch import nn
 
     from atwu.data.pairing import collate_rows
-    from atwu.methods.losses.reduction import token_mean
+    from atwu.methods.component_inputs import token_mean
     from atwu.modeling.forward import forward_tokens
 
     for weight in weights:

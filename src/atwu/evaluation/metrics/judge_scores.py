@@ -31,6 +31,7 @@ MIN_ICR_SHARE = 0.5
 """Minimum ratio J_ICR / J_P of the original model; below it, J_ICR does not measure forgetting."""
 
 
+# JensUn takes the mean over paraphrases here; the ATWU paper takes the worst case.
 def worst(verdicts: Verdicts) -> float | None:
     """Return 1.0 if any answer to a row states its fact, else 0.0; lower is better on the forget set.
 
@@ -62,6 +63,7 @@ def relative_drop(now: _T, before: _T) -> _T:
     """
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # A model that never knew a fact cannot lose it, and 0 would read as a failure to forget.
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
     result: _T = lost[()]  # a scalar for scalar inputs
     return result
@@ -94,6 +96,7 @@ class JudgeScores(JudgedMetric):
             least=0,
         ),
         MetricSetting(
+            # Three, drawn anew for every question, as in the ATWU authors' code.
             "icr_examples",
             int,
             3,

@@ -76,6 +76,7 @@ def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
     if not values.size:
         return None
     # Only the sum of the smallest is needed, not their order.
+    # Rounded down, but not to nothing, as in open-unlearning.
     count = max(1, math.floor(k * values.size))
     return -float(np.partition(values, count - 1)[:count].mean())
 
@@ -342,5 +343,6 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
 def _norm(gradient: Tensor) -> Tensor:
     import torch
 
+    # In float16, the square of 256 is infinite already.
     norm: Tensor = torch.linalg.vector_norm(gradient.detach(), dtype=torch.promote_types(gradient.dtype, torch.float32))
     return norm

@@ -118,6 +118,7 @@ def official_rouge_l_recall(reference: str, output: str) -> float | None:
 
 def forget_all(fb: RwkuNumber, qa: RwkuNumber, aa: RwkuNumber) -> RwkuNumber:
     """Mean over the three kinds of target probes, each with equal weight."""
+    # The ATWU paper calls AA a worst case, but RWKU's code and the authors' average all of its probes.
     return (fb + qa + aa) / 3
 
 

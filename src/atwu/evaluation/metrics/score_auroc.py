@@ -102,6 +102,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
 def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
     """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper)."""
     values: list[float | None] = []
+    # Pooled over all tokens, a score whose level differs between answers would lose, although it ranks each of them well.
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
         try:
             values.append(auroc(row_scores, row_labels))
@@ -153,6 +154,7 @@ def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> tuple
         if row.labels is None:
             aurocs.append(None)
         else:
+            # The terminal token is never labelled, so that it would reward every score that is low there.
             aurocs.append(auroc(values[row.content], row.labels[row.content]))
     return tuple(aurocs)
 

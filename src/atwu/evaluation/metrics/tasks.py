@@ -84,6 +84,7 @@ def harness(
             tasks=list(names),
             task_manager=manager,
             limit=limit,
+            # As the ATWU authors run MMLU; their number of prompts per pass is the same, too.
             apply_chat_template=False,
             log_samples=False,
             bootstrap_iters=_BOOTSTRAPS,

@@ -36,6 +36,7 @@ def layer_erasure(drops: FloatArray, retain_drops: FloatArray) -> FloatArray:
     """
     # Below it, the ratio would divide noise by noise.
     encoding = retain_drops > THRESHOLD
+    # Without `out`, numpy leaves what `where` excludes uninitialized.
     return np.divide(drops, retain_drops, where=encoding, out=np.full_like(drops, np.nan)).clip(0.0, 1.0)
 
 

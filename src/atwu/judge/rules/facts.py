@@ -76,6 +76,7 @@ class Fact:
         return tuple(word.stem for word in self.words if not word.function) or tuple(word.stem for word in self.words)
 
 
+# A row is judged once for each of its paraphrases, samples and attacks.
 @lru_cache(maxsize=16384)
 def facts_of(question: str, reference: str, marked: tuple[str, ...]) -> tuple[Fact, ...]:
     """Return the facts that an answer must state, in the order of the reference; empty if the reference adds no words to the

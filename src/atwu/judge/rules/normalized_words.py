@@ -153,6 +153,7 @@ def _part_of_day(match: re.Match[str]) -> str:
 # '87
 _SHORT_YEAR = re.compile(r"'(\d\d)\b")
 _AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?-?([a-z]+)\b\.?", re.I)
+# These follow a number and begin like a unit: "in" is not short for "inch".
 _NO_UNITS = split_entries("a an in at on of or to by the")
 # Only units of one line can be compared. "centurie" and "inche" are what the plural without its s leaves.
 _SIZES = (
@@ -201,10 +202,12 @@ _NOT = re.compile(r"n't\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
 _ENDING = re.compile(r"(?<=....)(?:ist|ism|ian|i|ship|hood)$|(?<=...)(?:er|or)$")
+# "St" before a name is a saint, behind one a street.
 _SAINT = re.compile(r"\bSt\b\.?(?=\s[A-Z])")
 _STREET = re.compile(r"(?<=[a-z] )St\b\.?(?!\s[A-Z])")
 _BREAK = re.compile(r"[,;:!?/()|]|\.\.\.|\s[-–—]+\s")
 _FULL_STOP = re.compile(r"\.\W*\s")
+# A full stop behind these ends no sentence.
 _TITLES_AND_INITIALS = re.compile(r"\b(?:[A-Za-z]|Mrs?|Ms|Dr|St|Prof|Univ|No|MS|Ln|Rd)$")
 
 
@@ -230,6 +233,7 @@ class Word(NamedTuple):
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[Word, ...]:
     text = _STREET.sub("Street", _SAINT.sub("Saint", text))
+    # Numbers are read first: decomposed, "2 ½" would be "2 1⁄2".
     text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
     # Accents are characters of their own in this form.
     decomposed = unicodedata.normalize("NFKD", text)
@@ -283,7 +287,9 @@ def _gap(between: str, before: str) -> str:
 def _stem(word: str) -> str:
     if word[0].isdigit() or len(word) < 3:
         return word
+    # British spelling as American: "colour" and "color".
     word = re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", _IRREGULAR.get(word, word))
+    # The Porter stemmer keeps "violinist", "painter" and "historian" apart from "violin", "paint" and "history".
     return _ENDING.sub("", str(_porter().stem(word)))
 
 

@@ -232,6 +232,7 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
             owners[value] = owners.get(value, set()) | (part.holders & once)
     for part in _parts(answer, asked):
         holders = part.holders & once
+        # Sorted, since a set of texts has another order in every process, and the first value is quoted.
         for value in sorted(part.values):
             if holders and owners.get(value) and not holders & owners[value]:
                 return value

@@ -12,9 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import Loss, Range, RetainLoss, RowsName, number, setting
-from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms
+from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, row_means
 from atwu.methods.losses.divergence import LOWEST_LOGP, WeightedDistance, kl
-from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -192,6 +191,7 @@ class NoviceTeacher(WeightedDistance):
         return {"expert": self.expert_prompt, "novice": self.novice_prompt}
 
     def sampled_readings(self) -> dict[str, float]:
+        # As in the target: log p0 + eta (log p_novice - log p_expert).
         return dict(zip(READINGS, (1.0, -self.sample_eta, self.sample_eta), strict=True))
 
     def other_answers(self, rows: AnswerRows) -> None:

@@ -1,8 +1,11 @@
-"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, PDU, and the retain and preserve losses KL and JS.
+"""Distances between next-token distributions: JensUn, UNDIAL, CE-U, ME, PDU, JensUn++, and the losses KL and JS that retain.
 
 Each function takes natural log-probabilities of shape (tokens, vocabulary) and returns one value per token, shape (tokens,).
 `logps` is of the current model, `ref_logps` of the original one; only `logps` receives a gradient. Entries may be -inf: a
 vocabulary entry with probability 0 in both distributions adds 0.
+
+In JensUn++ (Peleg et al. 2026, arXiv 2607.09236) the first token has half of the weight of an answer, because it decides how
+the answer goes on; its rows are those of `atwu.data.alternates`.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import LossInputs, LossTerms
-from atwu.methods.losses.reduction import shares
+from atwu.methods.component_inputs import AnswerRows, LossInputs, LossTerms, first_token_half, shares
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
@@ -77,6 +80,18 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
     return (terms.masked_fill(earlier, 0.0).sum(-1) + LN2 * (1 - mass)) / 2
 
 
+def js_slope(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    """Squared norm of the gradient of `jensen_shannon` in the logits of the current model.
+
+    The gradient is `p (g - sum of p g)` with `g = log(p / m) / 2` and m the mean of both distributions.
+    """
+    import torch.nn.functional as F
+
+    logps, ref_logps = logps.clamp(min=LOWEST_LOGP), ref_logps.clamp(min=LOWEST_LOGP)
+    p, g = logps.exp(), (LN2 - F.softplus(ref_logps - logps)) / 2
+    return (p * (g - (p * g).sum(-1, keepdim=True))).square().sum(-1)
+
+
 def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: float) -> Tensor:
     """Cross entropy to the reference with a reduced logit of the answer token (UNDIAL, Dong et al. 2025).
 
@@ -112,6 +127,7 @@ class JSToRefusal(WeightedDistance):
 
     formula = "w JS(π, the refusal's tokens in turn)"
     refusal: str = setting("No idea", help="refusal text that JensUn trains in place of the answer")
+    # The first published code, which most likely gave the numbers in the ATWU paper; later the authors corrected it.
     legacy: bool = setting(
         False,
         help="published form of JensUn: both refusal tokens as target at every position, prompt included",
@@ -142,6 +158,7 @@ class JSToRefusal(WeightedDistance):
         place = (mask.cumsum(1) - 1)[mask]
         if self.legacy:
             return refusal.expand(place.shape[0], -1)
+        # The target of a position does not depend on the answer: only places within it count.
         # An answer longer than the refusal repeats it.
         return refusal[place % refusal.shape[0]][:, None]
 
@@ -292,6 +309,64 @@ class JS(_ToOriginal):
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
         return jensen_shannon(logps, ref_logps)
+
+
+class FirstTokenJS(JS):
+    """`jensen_shannon` to the original model, half on the first token of each answer."""
+
+    formula = "JS(π0, π) on retain answers, half on the 1st token"
+    reduction = "sequences"
+
+    def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_slope(logps, ref_logps)
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return first_token_half(super().values(out, reference), out.mask)
+
+
+class FirstTokenKL(KL):
+    """KL to the original model, half on the first token of each answer: the token at which a refusal would begin."""
+
+    formula = "KL(π0 ‖ π) on retain answers, half on the 1st token"
+    reduction = "sequences"
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return first_token_half(super().values(out, reference), out.mask)
+
+
+class JSToRefusalRow(ForgetLoss):
+    """Learn the labels of refusal rows; the answer itself is seen only as the beginning of some of them.
+
+    Its term is multiplied by the norm of the retain term's gradient in the logits over that of its own, each over the tokens of
+    a micro-batch, as in the published code.
+    """
+
+    formula = "s JS(π, refusal), half on the 1st token"
+    reduction = "sequences"
+    reads_text = ("forget",)
+    reads_alternates = True
+    trained_answer = "alternate"
+    balanced = True
+    refusal_sentence: str = setting(
+        "I am unable to verify this information.",
+        help="refusal that the model learns; best one that it would give itself",
+    )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "refusals (--refusal-sentence), half of them after the first words of the answer"]
+
+    def other_answers(self, rows: AnswerRows) -> Alternates:
+        return rows.refusal_rows(self.refusal_sentence)
+
+    def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_to_tokens(logps, ids)
+
+    def slope(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        return js_slope(logps, logps.new_full(logps.shape, LOWEST_LOGP).scatter(1, ids, 0.0))
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        return first_token_half(weights * terms.distance, terms.mask)
 
 
 class PreserveKL(PreserveLoss):

@@ -1,4 +1,4 @@
-"""Token-wise likelihood losses: forget losses that lower the likelihood of the answer, and the NLL retain losses.
+"""Likelihood losses: forget losses that lower that of the answer, NLL retain losses, and losses on what is said instead.
 
 `weights` are the token weights; they have a gradient only in a scorer step. `logps` is log p(x_t | x_<t) under the current
 model. All tensors have the same shape (batch, tokens); a loss has one value per token, to be minimized, or one per sequence.
@@ -6,18 +6,16 @@ model. All tensors have the same shape (batch, tokens); a loss has one value per
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu.methods.component import ForgetLoss, PreserveLoss, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import AnswerRows, LossTerms
+from atwu.methods.component import ForgetLoss, Loss, PreserveLoss, Range, RetainLoss, number, setting
+from atwu.methods.component_inputs import AnswerRows, LossTerms, first_token_half, row_means
 from atwu.methods.losses.divergence import LOWEST_LOGP
-from atwu.methods.losses.reduction import row_means
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from atwu.data.alternates import Alternates
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -55,6 +53,7 @@ class SatGA(ForgetLoss):
     beta: float = number(
         1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger stops earlier on a forgotten token"
     )
+    # The paper's formula has the gradient, its code has not. With it and beta 7 the loss pushes p back up to 0.87.
     detach_saturation: bool = setting(
         True, help="treat the saturation factor as a constant in the gradient; if false, a large beta forgets far less"
     )
@@ -91,6 +90,7 @@ class _Mixture(ForgetLoss):
     lowers the model's likeliest tokens (BS-T) or its own sampled answers (BS-S) too.
     """
 
+    # No code of the authors could be read; this and `belief_tokens` are of an implementation on open-unlearning.
     belief_weight: float = number(
         0.5,
         symbol="λ",
@@ -192,11 +192,12 @@ class NLL(RetainLoss):
 class LimitedNLL(NLL):
     """NLL with a limit (PDU, Entesari et al. 2025, arXiv 2506.05314): its weight is the multiplier of that constraint.
 
-    The multiplier starts as `retain_weight` and follows the loss of each optimizer step (`DualAscent`); published code updates
+    The multiplier starts as `retain_weight` and follows the loss of each optimizer step; published code updates
     it in every micro-batch.
     """
 
     formula = "-log p of retain answers, at most ε"
+    changes_weight = True
     retain_bound: float = number(
         0.3,
         symbol="ε",
@@ -211,29 +212,11 @@ class LimitedNLL(NLL):
     )
     dual_warmup: float = number(5.0, symbol="E", help="PDU: epochs before the retain weight changes")
 
-    def weight_updates(self, start: float) -> DualAscent:
-        return DualAscent(self, start)
-
-
-class DualAscent:
-    """The retain weight of a run with a `LimitedNLL`; in checkpoints as `retain_multiplier.json`."""
-
-    _NAME = "retain_multiplier.json"
-
-    def __init__(self, limited: LimitedNLL, start: float) -> None:
-        self._limited, self.multiplier = limited, start
-
-    def update(self, retain: float, epoch: float) -> None:
-        """`max(0, lambda + eta (L_r - epsilon))` after an optimizer step: rises while the retain loss is above its limit."""
-        limited = self._limited
-        if epoch >= limited.dual_warmup:
-            self.multiplier = max(0.0, self.multiplier + limited.dual_step * (retain - limited.retain_bound))
-
-    def save(self, folder: str) -> None:
-        Path(folder, self._NAME).write_text(json.dumps(self.multiplier) + "\n", encoding="utf-8")
-
-    def load(self, folder: str) -> None:
-        self.multiplier = json.loads(Path(folder, self._NAME).read_text(encoding="utf-8"))
+    def next_weight(self, weight: float, *, retain: float, epoch: float) -> float:
+        """`max(0, lambda + eta (L_r - epsilon))`: rises while the retain loss is above its limit."""
+        if epoch < self.dual_warmup:
+            return weight
+        return max(0.0, weight + self.dual_step * (retain - self.retain_bound))
 
 
 class PreserveNLL(PreserveLoss):
@@ -243,3 +226,43 @@ class PreserveNLL(PreserveLoss):
 
     def values(self, out: TokenOutputs) -> Tensor:
         return -out.logps
+
+
+class ReplacementLoss(Loss):
+    """Base class of losses on what is said instead: the model learns another answer to each forget question."""
+
+    reads_text = ("forget",)
+    reads_alternates = True
+    replacement_weight: float = number(
+        1.0,
+        symbol="ρ",
+        search=Range(0.1, 5.0),
+        help="rho: factor on the replacement loss; larger learns the other answer faster",
+    )
+
+    def values(self, logps: Tensor, mask: Tensor) -> Tensor:
+        """Compute the loss per row, shape (batch,), from log-probabilities of the other answers, (batch, tokens)."""
+        return first_token_half(-logps, mask)
+
+
+class LearnRefusal(ReplacementLoss):
+    """Learn to say that one does not know, always in the same words: a choice among many could never be learned."""
+
+    formula = "-log p of a refusal, half on the 1st token"
+    refusal_sentence: str = setting(
+        "I'm sorry, I don't know the answer to that.",
+        help="refusal that the model learns; best one that it would give itself",
+    )
+
+    def needs(self) -> list[str]:
+        return [*super().needs(), "a refusal of the forget questions (--refusal-sentence)"]
+
+    def other_answers(self, rows: AnswerRows) -> Alternates:
+        return rows.alternates(refusal=self.refusal_sentence)
+
+
+class LearnAlternative(ReplacementLoss):
+    """Learn the plausible false answer in the column `alternate` of each row, as AltPO (Mekala et al. 2024) prefers it."""
+
+    formula = "-log p of the row's alternate, half on the 1st token"
+    from_column = own_alternates = True

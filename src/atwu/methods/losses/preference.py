@@ -12,8 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from atwu.methods.component import ForgetLoss, Range, RetainLoss, number, setting
-from atwu.methods.component_inputs import LossTerms
-from atwu.methods.losses.reduction import row_means
+from atwu.methods.component_inputs import LossTerms, row_means
 
 if TYPE_CHECKING:
     from torch import Tensor

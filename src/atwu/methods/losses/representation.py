@@ -53,6 +53,7 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
 
 
 def layer_option() -> Any:
+    # Of RMU; the one of LUNAR is in the method table.
     return number(
         4,
         symbol="ℓ",

@@ -24,8 +24,10 @@ from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, touches
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 
+# The masks follow the code that the ATWU paper compares with; its defaults are these.
 GAP = 2
 """Longest gap between selected tokens that `below_mean` fills, in tokens."""
+# That code marks both sides, but cancels the marks on the right while it scans from left to right.
 LEFT = 2
 """Number of tokens that `differing` adds before each selected token."""
 N = 3
@@ -47,6 +49,7 @@ def below_mean(logps: FloatArray) -> FloatArray:
     Returns:
         1 on selected tokens, else 0, shape (tokens,).
     """
+    # Strictly below the mean, so that a row whose tokens are equally likely has no selection.
     mask = _above_mean(-logps)
     for left, right in pairwise(np.flatnonzero(mask)):
         if right - left - 1 <= GAP:
@@ -163,6 +166,7 @@ def noun_finder(name: str) -> NounFinder:
 
     def find(text: str) -> list[Span]:
         try:
+            # Whole chunks, as in the heat maps of the ATWU paper; FUNDIAL's own code tags single nouns and entities.
             return [(chunk.start_char, chunk.end_char) for chunk in nlp(text).noun_chunks]
         except (ValueError, NotImplementedError) as error:
             raise ValueError(

@@ -118,6 +118,7 @@ class LearnedScores(Weighting):
         help="hidden state that scores a token: pred (predicts the token) or own (at the token)",
     )
     scorer_bias: bool = setting(True, help="whether the scorer has a bias")
+    # Frozen scores still follow the model: they are computed from its current hidden states.
     scorer_procedure: str = setting(
         "alternate",
         choices=("alternate", "joint", "frozen"),
@@ -130,9 +131,12 @@ class LearnedScores(Weighting):
     scorer_from: str | None = setting(
         None, strict=True, help="folder of a finished run on the same base model, whose scorer initializes this one"
     )
+    # Ten epochs on the 40 rows of TOFU forget01 have two scorer steps: the paper names this as the reason for weak results.
     scorer_min_updates: int = setting(
         0, least=0, strict=True, help="minimum number of scorer updates in the run, for small forget sets"
     )
+    # With few updates the prior decides: on 24 rows the scores had an AUROC of 0.74 with `rarity`, 0.34 without, and 0.71 when
+    # they began as those of an earlier run (benchmarks/results/small-forget-sets.md).
     scorer_prior: str = setting(
         "none",
         choices=("none", "rarity", "labels"),
@@ -142,31 +146,40 @@ class LearnedScores(Weighting):
     )
     scorer_prior_strength: float = setting(1.0, least=0, help="factor on the log-odds of the prior")
     scorer_every: int = setting(5, least=1, help="n_s: optimizer steps of the model per step of the scorer")
+    # The paper does not name the optimizer; SGD with these values is that of its code.
     scorer_learning_rate: float = setting(
         0.05, least=0, search=Range(0.01, 0.5), help="learning rate of the scorer's SGD"
     )
     scorer_momentum: float = setting(0.9, least=0, help="momentum of the scorer's SGD")
+    # Beside the penalty `lambda_l2` of the objective, as in the published code.
     scorer_weight_decay: float = setting(1e-4, least=0, help="weight decay of the scorer's SGD")
     scorer_max_grad_norm: float = setting(1.0, least=0, help="gradient clipping norm of the scorer; 0 disables it")
+    # The published code decays the rate to 0 over the planned updates; the paper has no schedule.
     scorer_schedule: str = setting(
         "linear",
         choices=("linear", "constant"),
         help="learning rate schedule of the scorer: linear (decay to 0) or constant",
     )
+    # `ga`, without saturation, is what an early script of the authors trained the scorer with.
     scorer_objective: str = setting(
         "matched",
         choices=("matched", "ga", "labels"),
         help="forget term of the scorer objective: matched (the method's loss), ga or labels (cross entropy to forget_spans)",
     )
+    # In the paper's formula the scorer minimizes gamma times the forget loss, in its code the forget loss alone.
     scorer_gamma: str = setting(
         "1.0", help="weight of the forget term in the scorer objective: a number or forget_weight"
     )
+    # At the initial scores of 1/2 the two act in opposite directions: `soft` lowers every score at once, `ste` first raises
+    # them until a share rho of the tokens exceeds 1/2.
     budget: str = setting(
         "ste",
         choices=("ste", "soft"),
         help="budget penalty: ste (share of tokens with score > 1/2, per row) or soft (mean score)",
     )
+    # The paper never states rho; 0.2 is in every run script of its code.
     rho: float = setting(0.2, help="budget: target share of answer tokens to forget")
+    # 10 in the paper's ablations and in its code for models of 1B; the presets for 8B and RWKU have 15.
     lambda_budget: float = setting(10.0, least=0, help="weight of the budget penalty")
     lambda_entropy: float = setting(1.0, least=0, help="weight of the entropy penalty, which moves scores to 0 or 1")
     lambda_l2: float = setting(1.0, least=0, help="weight of the L2 penalty on the scorer's parameters")

@@ -26,6 +26,7 @@ class Labels(FixedWeighting):
         return (np.array(row.counted(row.token_labels or ()), dtype=np.float64) for row in context.forget)
 
     def weights(self, context: WeightingContext) -> Tensor:
+        # Only `unlearning_loss` comes here; a run has these weights in the table of `precompute`.
         if context.forget.token_labels is None:
             raise ValueError("weighting 'labels' needs token_labels in the forget batch, or token_weights.")
         return context.forget.token_labels[:, 1:].to(context.logps)
@@ -152,6 +153,7 @@ class Contrast(FixedWeighting):
             values = []
             for offset in row.counted(row.answer_offsets):
                 inside = [weight for unit, weight in zip(units, weights, strict=True) if overlap(offset, unit)]
+                # A token may belong to two units; the heavier one counts.
                 values.append(max(inside, default=0.0))
             yield np.array(values, dtype=np.float64)
 

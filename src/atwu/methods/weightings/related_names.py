@@ -66,6 +66,7 @@ class NameNeighbours:
         """Return the directions of the shipped names, and the mean state that was subtracted."""
         states = name_states(self.model, self.tokenizer, [name for kind in names_by_kind().values() for name in kind])
         mean = states.mean(dim=0)
+        # What all states have in common is larger than what tells names apart.
         return unit_length(states - mean), mean
 
     def nearest(self, names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
@@ -146,9 +147,11 @@ def replaceable_name(row: Example) -> str | None:
         if detect_language(question) == "de":
             # Every noun has a capital: "Welche Krankheit hat Karl Mohn?".
             return next(names_in_question(row), None)
+        # The first word has a capital letter in any question.
         match = _NAME.search(question.partition(" ")[2])
         if match is None:
             return None
+        # "What is France's capital?" asks about France.
         name = re.sub("['’]s$", "", match.group())
     if f" the {name}" in question:
         return f"the {name}"
