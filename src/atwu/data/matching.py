@@ -18,6 +18,7 @@ from pathlib import Path
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import listed_frequency, word_frequency
+from atwu.data.letters_and_signs import roman_number, signs_behind, with_sign_in_words
 from atwu.data.schema import Span, merged_spans
 from atwu.data.value_agreement import COUNTS, covers, date_parts
 from atwu.data.value_parts import Value
@@ -37,20 +38,14 @@ _YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER, _SUBJECTS = (
     frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter", "subjects")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
-_PLUS, _MINUS = _LISTS["plus"].split(), _LISTS["minus"].split()
 _ARTICLES = frozenset((*_LISTS["articles"].split(), *_LISTS["of"].split()))
 """Words between the number of a house and the name of its street."""
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 _LONG_NUMBER = 6
 """Digits from which a number may be an account or a telephone, which is grouped in several ways."""
-_SHORT_CODE = 2
-"""Maximum number of letters that a sign behind them turns into something else: "C" and "C++", "A+" and "A-"."""
-_TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
 _CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
 """A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
-_ROMAN = {numeral: str(number) for number, numeral in enumerate(_LISTS["roman_numbers"].split(), 1)}
-"""Numbers of kings, wars, types and stages."""
 _PLACE_ENDINGS = "市省县縣県区區府都州"
 _MEASURES = frozenset(join(folded_words(word)) for word in _LISTS["measures"].split())
 _LARGE_NUMBER, _FEW_WORDS = 13, 4
@@ -102,7 +97,7 @@ def states(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str
 def find_statements(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> tuple[Span, ...]:
     """Return the character ranges in which a text says the wanted text or an alias, in order; see `states`."""
     said = _said(text)
-    phrases = (wanted, *_with_sign_in_words(wanted), *aliases)
+    phrases = (wanted, *with_sign_in_words(wanted), *aliases)
     spans = [span for phrase in phrases for span in _statements(said, phrase, question)]
     return merged_spans(spans)
 
@@ -146,34 +141,9 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
             flag = ""
             if re.search(r"(?<!\S)-[A-Za-z]$", wanted[: word.end]):
                 flag = wanted[word.start : word.end]
-            signs, roman = _signs_behind(wanted, word), _roman_number(wanted, word)
+            signs, roman = signs_behind(wanted, word), roman_number(wanted, word)
             elements.append(_Element((word,), signs=signs, flag=flag, roman=roman))
     return tuple(elements)
-
-
-def _with_sign_in_words(wanted: str) -> Iterator[str]:
-    """Yield "AB positive" for "AB+", and the other way round."""
-    match = re.fullmatch(r"([A-Z]{1,2}|0)(?:([+−-])|\s(\w+))", wanted.strip())
-    if match is None:
-        return
-    for sign, words in (("+", _PLUS), ("-", _MINUS)):
-        if match[2] is not None and match[2].replace("−", "-") == sign:
-            yield from (f"{match[1]} {word}" for word in words)
-        elif match[3] is not None and match[3].casefold() in words:
-            yield f"{match[1]}{sign}"
-
-
-def _roman_number(text: str, word: FoldedWord) -> str:
-    """Return the number that a word in Roman capitals is; empty for other words."""
-    return _ROMAN.get(text[word.start : word.end], "")
-
-
-def _signs_behind(text: str, word: FoldedWord) -> str:
-    """Return the signs directly behind a word that is short enough for them to make it another one."""
-    signs = _TRAILING_SIGNS.match(text, word.end)
-    if signs is None or word.end - word.start > _SHORT_CODE or not word.text.isalpha():
-        return ""
-    return signs[0].replace("−", "-")
 
 
 def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
@@ -286,7 +256,7 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
     """Return the index behind an element that the text says at a word; None if it does not."""
     if element.value is not None:
         if place not in said.values:
-            if element.value.kind == "number" and _roman_number(said.text, said.words[place]) in element.canonical:
+            if element.value.kind == "number" and roman_number(said.text, said.words[place]) in element.canonical:
                 return place + 1
             return None
         value, end, canonical = said.values[place]
@@ -299,7 +269,7 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
         return place + 1
     word = said.words[place]
     same = bool(word.forms & element.words[0].forms)
-    same &= _signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
+    same &= signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
     same &= element.flag in ("", said.text[word.start : word.end])
     if element.words[0].unspaced:
         # Every character is a word here, so a word is a run of them.
