@@ -47,7 +47,9 @@ _LONG_NUMBER = 6
 _CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
 """A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
 _PLACE_ENDINGS = "市省县縣県区區府都州"
-_MEASURES = frozenset(join(folded_words(word)) for word in _LISTS["measures"].split())
+_MEASURES = frozenset(
+    join(folded_words(word)) for word in read_yaml(Path(__file__).with_name("framing_words.yaml"))["measures"].split()
+)
 _LARGE_NUMBER, _FEW_WORDS = 13, 4
 """Number from which one is rarely said by chance, and words before a smaller one that may say what it counts."""
 _CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
