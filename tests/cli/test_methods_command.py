@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 
 import pytest
 
+from atwu.benchmarks.catalog import all_benchmarks
 from atwu.cli.app import run, run_cli
 from atwu.cli.listings import MethodsCommand
+from atwu.evaluation.registry import all_metrics
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.method_table import METHODS, citations
 from atwu.methods.presets import PUBLISHED, shipped_presets
@@ -128,3 +131,25 @@ def test_a_list_fits_80_columns_without_a_word_broken_in_two(words, capsys, monk
     narrow, wide = printed
     assert max(map(len, narrow.splitlines())) <= 80
     assert set(narrow.split()) <= set(wide.split())
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_json_has_every_entry_and_the_facts_of_the_list(words, capsys):
+    run_cli([*words, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    if words == ["methods"]:
+        assert list(printed["methods"]) == list(METHODS)
+        tables = {"weightings": WEIGHTINGS, "forget_losses": FORGET_LOSSES, "retain_losses": RETAIN_LOSSES}
+        for key, table in tables.items():
+            assert list(printed[key]) == list(table)
+        assert printed["forget_losses"]["npo"] == FORGET_LOSSES["npo"].formula
+    elif words[0] == "methods":
+        assert printed["forget_loss"] == METHODS["atwu"].forget_loss
+        assert printed["values"] == recipe("atwu").values
+    elif words == ["benchmarks"]:
+        assert [entry["names"] for entry in printed["benchmarks"]] == [list(entry.names) for entry in all_benchmarks()]
+    else:
+        assert list(printed["metrics"]) == list(all_metrics())
+        strength = printed["metrics"]["memorization"]["columns"]["extraction_strength"]
+        assert strength["better"] == {"forget": "down", "retain": "up"}
+        assert strength["range"] == [0, 1]

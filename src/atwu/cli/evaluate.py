@@ -90,6 +90,7 @@ class EvaluateCommand:
         "Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION, excludes="metrics"
     )
     listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=EVALUATION)
+    json: bool = cli_option("Print the list as JSON.", False, group=EVALUATION, common=False, needs="list")
     limit: int | None = cli_option(
         "Maximum number of rows per set, evenly spaced. Default: all rows.", None, least=1, group=EVALUATION
     )
@@ -114,7 +115,7 @@ class EvaluateCommand:
         if self.listing:
             from atwu.cli.listings import list_metrics
 
-            list_metrics()
+            list_metrics(as_json=self.json)
             return
         from atwu.evaluation.registry import (
             EvaluateConfig,

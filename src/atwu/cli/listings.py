@@ -1,20 +1,23 @@
 """`atwu methods`, `atwu benchmarks` and `atwu evaluate --list`: methods and components, one method, benchmarks, metrics.
 
-Every list fits the terminal without words broken in two. Does not import torch.
+Every list fits the terminal without words broken in two, and is printed as JSON for scripts. Does not import torch.
 """
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
 from atwu._names import source_location
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import plain_table, say, terminal
-from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, Column
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, Column
+from atwu.evaluation.metric import Metric
 from atwu.methods.component import ForgetLoss, Range, RetainLoss
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options, load_plugins
 from atwu.methods.method_table import CODE, METHODS, OURS, citations
@@ -40,6 +43,7 @@ _TARGET_COMMAND = (
     "  --warmup-steps 0.05 --weight-decay 0"
 )
 """Command that creates the original model of the examples."""
+AS_JSON = "Print everything as JSON."
 _COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
 
 
@@ -51,12 +55,24 @@ class MethodsCommand:
     """
 
     name: str | None = cli_option("Name of the method to describe.", None, positional=True)
+    json: bool = cli_option(AS_JSON, False)
 
     def run(self) -> None:
         load_plugins()
         if self.name is not None:
             METHODS.find(self.name)
-            explain_method(terminal(highlight=False), self.name)
+            if self.json:
+                _say_json(**_method_facts(self.name))
+            else:
+                explain_method(terminal(highlight=False), self.name)
+        elif self.json:
+            _say_json(
+                methods={name: _method_facts(name) for name in METHODS},
+                weightings=_formulas(WEIGHTINGS),
+                forget_losses=_formulas(FORGET_LOSSES),
+                retain_losses=_formulas(RETAIN_LOSSES),
+                updates=_update_options(),
+            )
         else:
             list_methods(terminal(highlight=False))
 
@@ -70,11 +86,29 @@ class BenchmarksCommand:
     Example: atwu benchmarks
     """
 
+    json: bool = cli_option(AS_JSON, False)
+
     def run(self) -> None:
         from atwu.benchmarks.catalog import all_benchmarks
 
+        entries = all_benchmarks()
+        if self.json:
+            _say_json(
+                benchmarks=[
+                    {
+                        "names": entry.names,
+                        "rows": entry.source,
+                        "size": entry.size,
+                        "licence": entry.licence,
+                        "measures": entry.measures,
+                        "data": entry.data(),
+                    }
+                    for entry in entries
+                ]
+            )
+            return
         lines = []
-        for entry in all_benchmarks():
+        for entry in entries:
             lines.append(_paragraph("  ".join(entry.names)))
             lines.append(_paragraph(entry.measures, indent=4))
             lines.append(_paragraph(f"{entry.size}; licence: {entry.licence}", indent=4))
@@ -83,10 +117,13 @@ class BenchmarksCommand:
         say("\n".join(lines[:-1]))
 
 
-def list_metrics() -> None:
+def list_metrics(*, as_json: bool) -> None:
     """Print every metric with its columns, as `atwu evaluate --list`."""
     from atwu.evaluation.registry import all_metrics
 
+    if as_json:
+        _say_json(metrics={name: _metric_facts(metric) for name, metric in all_metrics().items()})
+        return
     lines = ["↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets"]
     for name, metric in all_metrics().items():
         lines += ["", f"{name}  {metric.about}"]
@@ -110,6 +147,48 @@ def _arrow(column: Column) -> str:
     if FORGET_OR_RETAIN in column.sets:
         return "↕"
     return "↑"
+
+
+def _metric_facts(metric: type[Metric]) -> dict[str, Any]:
+    columns = {
+        column.name: {
+            "meaning": column.meaning,
+            "range": column.range,
+            "better": column.direction or {split: column.direction_on(split) for split in (FORGET, RETAIN)},
+            "formula": column.where,
+        }
+        for column in metric.columns
+        if column.shown
+    }
+    return {"about": metric.about, "needs": metric.needs, "cost": metric.cost, "columns": columns}
+
+
+def _method_facts(name: str) -> dict[str, Any]:
+    row, decided = METHODS[name], recipe(name)
+    return {
+        "title": row.title,
+        "weighting": row.weighting,
+        "forget_loss": row.forget_loss,
+        "retain_loss": row.retain_loss,
+        "values": decided.values,
+        "values_from": row.values_from or "publication",
+        "needs": decided.needs,
+        "source": citations().get(row.cite, row.cite),
+    }
+
+
+def _formulas(components: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: None if component is None else component.formula for name, component in components.items()}
+
+
+def _update_options() -> dict[str, str]:
+    """Return the options that change the updates of any method, with their help."""
+    fields = UnlearnOptions.__dataclass_fields__
+    return {name: fields[name].metadata["help"] for name in UPDATE_OPTIONS}
+
+
+def _say_json(**values: Any) -> None:
+    say(json.dumps(values, indent=2, ensure_ascii=False))
 
 
 def _paragraph(text: str, *, indent: int = 0) -> str:
@@ -188,8 +267,7 @@ def list_methods(console: Console) -> None:
             for name, loss in losses.items()
         ]
         _print_table(console, title, ["", "loss", "mean over"], body)
-    fields = UnlearnOptions.__dataclass_fields__
-    changes = [[_flag(name), fields[name].metadata["help"]] for name in UPDATE_OPTIONS]
+    changes = [[_flag(name), meaning] for name, meaning in _update_options().items()]
     _print_table(console, "Changes of the update, with any method", ["", "meaning"], changes)
     _print_table(
         console,
@@ -214,7 +292,6 @@ def explain_method(console: Console, name: str) -> None:
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{citations().get(row.cite, row.cite)}\n")
     facts = plain_table("", "")
-    # Without lines and heads: the left column names what stands to the right.
     facts.show_header, facts.columns[0].no_wrap, facts.columns[0].style = False, True, "bold"
     weights = [weighting.formula for weighting in decided.weighting_components]
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
