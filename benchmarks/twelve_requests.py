@@ -93,7 +93,7 @@ def table(people: Path, output: Path) -> None:
             continue
         verdict, files = read_request_verdict(folder), RequestFolder(folder)
         before = files.answers("before")
-        after = files.answers("after").select(states=(AS_SAVED,))
+        after = files.answers("after").select(states=(AS_SAVED,)).like(before)
         history = read_history(files.history)
         cells = [name, verdict.outcome, str(json.loads((folder / "run.json").read_text())["steps"])]
         was, now = (answers.select(set=FORGET).count() for answers in (before, after))

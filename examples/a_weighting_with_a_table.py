@@ -1,6 +1,7 @@
 """A weighting that is computed once, before training, and an NPO with a beta per row, available in all commands.
 
     python examples/a_weighting_with_a_table.py unlearn --method patient_npo --model target ...
+In Python call `register()` first.
 """
 
 import torch.nn.functional as F

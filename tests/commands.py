@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from atwu._files import file_lock
 from atwu.cli.app import QUIET, run_cli
@@ -138,10 +139,11 @@ class Done:
 
 def run_here(*arguments: object) -> Done:
     """Run `atwu` in this process, for tests that replace parts of it."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    printed, words = io.StringIO(), [str(argument) for argument in arguments]
+    argv = mock.patch.object(sys, "argv", ["atwu", *words])
+    with argv, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
-            run_cli([str(argument) for argument in arguments])
+            run_cli(words)
         except SystemExit as end:
             return Done(int(end.code or 0), printed.getvalue())
         except Exception as error:

@@ -1,7 +1,10 @@
-"""The cache returns what was stored or builds it again; damaged, stale or incomplete files are never used."""
+"""The cache returns what was stored or builds it again; damaged, stale or incomplete files are never used. Keys of runs are
+plain JSON, and what differs between two of them is named.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import time
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from atwu._cache import cache_folder, cached_tensors, short_hash, warn_uncached
+from atwu._cache import cache_folder, cached_tensors, key_differences, run_key, short_hash, warn_uncached
 from atwu.benchmarks.sources import load_rows
 from atwu.evaluation.generations import Generation, GenerationStore
 
@@ -158,3 +161,26 @@ def test_a_cache_that_is_no_folder_is_done_without(cache, monkeypatch, tmp_path)
 def test_a_cache_in_the_home_folder_may_be_named_with_a_tilde(monkeypatch):
     monkeypatch.setenv("ATWU_CACHE", "~/somewhere")
     assert cache_folder() == Path.home() / "somewhere"
+
+
+def key_of_run(**changes: object) -> dict[str, object]:
+    parts = {
+        "options": {"seed": 1, "space": {"beta": (0.1, 5.0)}},
+        "model": "a1",
+        "rows": {"forget": "b2"},
+        "inputs": {"words": Path("words.txt")},
+    }
+    return run_key("unlearn", **parts | changes)
+
+
+def test_a_key_equals_the_one_that_is_read_from_its_file() -> None:
+    assert json.loads(json.dumps(key_of_run())) == key_of_run()
+    assert key_of_run()["options"] == {"seed": 1, "space": {"beta": [0.1, 5.0]}}
+
+
+def test_every_difference_is_named_by_its_place() -> None:
+    other = key_of_run(
+        options={"seed": 2, "space": {"beta": (0.1, 9.0)}}, model="a9", rows={"forget": "b2", "retain": "c3"}
+    )
+    assert key_differences(key_of_run(), other) == ["model", "options.seed", "options.space.beta", "rows.retain"]
+    assert key_differences(key_of_run(), key_of_run()) == []

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from atwu._cache import cached_tensors
-from atwu._files import cannot_write, explain_full_disk, write_json
+from atwu._files import explain_full_disk, write_json
 from atwu.errors import DiskFullError
 from atwu.evaluation.generations import Generation, GenerationStore
 from tests.damage import disk
@@ -40,7 +40,8 @@ def test_a_full_disk_is_a_one_line_error_in_every_library(small_disk):
 def test_other_errors_are_not_changed(tmp_path):
     with pytest.raises(FileNotFoundError), explain_full_disk(tmp_path):
         (tmp_path / "none").read_text()
-    assert cannot_write(ValueError("disk")) is None
+    with pytest.raises(ValueError, match=r"^disk$"), explain_full_disk(tmp_path):
+        raise ValueError("disk")
 
 
 @pytest.mark.parametrize("closed", [True, False])

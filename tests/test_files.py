@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from atwu._files import atomic_sibling, check_output_folder, check_writable, is_atomic_sibling, move, write_text
-from atwu._manifest import damage, write_manifest
+from atwu._manifest import damage, is_intact, write_manifest
 
 SPAWNING = multiprocessing.get_context("spawn")
 
@@ -78,6 +79,24 @@ def test_temporary_files_of_a_killed_process_do_not_belong_to_a_folder(tmp_path)
     write_manifest(tmp_path)
     assert damage(tmp_path) is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ('{"schema": 1, "files": {}}', "was written by an earlier version; it is made anew"),
+        ('["weights"]', "was written by an earlier version; it is made anew"),
+        ('{"files": {"wei', r"is damaged \(manifest.json cannot be read\); creating it again"),
+    ],
+)
+def test_a_cached_folder_of_an_earlier_version_is_not_called_damaged(manifest, said, tmp_path, caplog):
+    folder = tmp_path / "target"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(manifest)
+    assert not is_intact(folder)
+    assert not folder.exists()
+    (message,) = caplog.messages
+    assert re.search(said, message)
 
 
 def test_an_output_that_is_no_file_is_rejected_before_any_work(tmp_path):

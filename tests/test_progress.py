@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from atwu._command import progress_text
 from atwu._progress import Lines, progress_bar
 
 
@@ -57,12 +56,3 @@ def test_disabled_progress_shows_nothing(capsys: pytest.CaptureFixture[str]) -> 
     with progress_bar(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
         bar.update(3)
     assert capsys.readouterr().err == "read: 0 of 3 rows\n"
-
-
-def test_the_progress_text_names_running_work() -> None:
-    with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3):
-        with progress_bar(total=40, desc="training", unit="step", shown=False) as steps:
-            steps.update(4)
-            assert progress_text() == " at runs: 3 of 12 runs, training: 4 of 40 steps"
-        assert progress_text() == " at runs: 3 of 12 runs"
-    assert progress_text() == ""

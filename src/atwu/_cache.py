@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._files import atomic_sibling, cannot_write, move
+from atwu._files import atomic_sibling, move
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,11 +88,13 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 def short_hash(value: Any) -> str:
     """Hash plain JSON data; 32 hexadecimal digits."""
+    # The order in which a mapping was built is no part of what it says.
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def hash_of_list(values: Iterable[Any], digest: Any) -> str:
     """Hash the JSON of a list without holding all its values in memory; returns the hexadecimal digest of `digest`."""
+    # The bytes that `json.dumps` writes for the list, so that the hash is that of the list.
     digest.update(b"[")
     for number, value in enumerate(values):
         if number:
@@ -113,6 +115,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     Args:
         key: everything that can change the tensors, as plain JSON; also names the file.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     name = short_hash(key)
@@ -129,11 +132,8 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
         with atomic_sibling(path) as staging:
             save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
-    except Exception as error:  # safetensors raises its own error types
-        reason = cannot_write(error)
-        if reason is None:
-            raise
-        warn_uncached(folder.parent, reason)
+    except (OSError, SafetensorError) as error:
+        warn_uncached(folder.parent, str(error))
     return built
 
 
@@ -151,6 +151,7 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
 
     try:
         with safe_open(path, framework="pt") as file:
+            # Key and digest are ours: safetensors does not know what a file was computed from, nor see a flipped bit.
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.offset_keys()}
     except (SafetensorError, OSError):

@@ -14,12 +14,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 _program = ["atwu"]
 
@@ -71,8 +70,6 @@ class _Command:
 
 
 _command = _Command()
-progress_bars: list[weakref.ref[Any]] = []
-"""Bars of tqdm, outer ones first; here, since a command that starts has no time to import tqdm."""
 
 
 def install_handlers() -> None:
@@ -134,6 +131,7 @@ def end_process(number: int, done: str = "") -> NoReturn:
     if "multiprocessing" in sys.modules:
         import multiprocessing
 
+        # Before the line is printed: workers that are still at work would print below it.
         children = multiprocessing.active_children()
         for child in children:
             child.terminate()
@@ -141,20 +139,9 @@ def end_process(number: int, done: str = "") -> NoReturn:
             child.join()
     with contextlib.suppress(Exception):  # the signal may arrive during a write
         sys.stdout.flush()
-    stop = f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]}{progress_text()}"
+    stop = f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]}"
     write_line("; ".join(filter(None, [stop, done, _command.then])))
     os._exit(128 + number)
-
-
-def progress_text() -> str:
-    """Describe the progress of all open bars: ` at runs: 3 of 12 runs, training: 4 of 40 steps`."""
-    bars = [bar for bar in (reference() for reference in progress_bars) if bar is not None]
-    under_way = [
-        f"{bar.desc}: {bar.n} of {bar.total} {bar.unit}s" for bar in bars if not bar.disable and bar.n < bar.total
-    ]
-    if not under_way:
-        return ""
-    return f" at {', '.join(under_way)}"
 
 
 def _came(number: int, frame: FrameType | None) -> None:

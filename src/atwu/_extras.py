@@ -61,6 +61,7 @@ def without_init(package: str, *parts: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # Or whoever imports the package next would get the empty ones.
         for module in list(sys.modules):
             if module.partition(".")[0] == package:
                 del sys.modules[module]

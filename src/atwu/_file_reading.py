@@ -29,6 +29,7 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a file as `file_text` reads it, with its own line ends; raises as it does."""
     with Path(path).open("rb") as raw:
         encoding = _encoding_of(raw.read(2))
+    # The `csv` module wants line ends as they are: those within quotes belong to the value.
     with Path(path).open(encoding=encoding, newline="") as file:
         try:
             yield file

@@ -1,6 +1,6 @@
 """Write files atomically, lock and hash them; list the package versions that results depend on.
 
-Errors of any library that mean a full or read-only disk are detected and reported in one line.
+Errors of any library that mean a full disk are detected and reported in one line.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from filelock import BaseFileLock, FileLock, Timeout
 from atwu.errors import DiskFullError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
-"""The last two mean a file in place of a folder."""
-_IN_RUST = re.compile(r"\(os error (\d+)\)")
-_WITHOUT_REASON = re.compile(r"inline_container\.cc|^\d+ requested and \d+ written")
-"""Messages of PyTorch and NumPy for a write that failed on a full disk."""
+_FULL_MESSAGE = re.compile(r"\(os error (28|112|122)\)|inline_container\.cc|^\d+ requested and \d+ written")
+"""Messages for a write that failed on a full disk: of libraries in Rust (safetensors, tokenizers) with the number of Linux,
+Windows or a quota, and of PyTorch and NumPy, which give no reason."""
 _OF_MODEL = re.compile(
     r"((generation_|adapter_|tokenizer_)?config|special_tokens_map|added_tokens|tokenizer|vocab)\.json|merges\.txt"
     r"|(run|manifest|verdict|export)\.json|log\.jsonl|.*\.(safetensors(\.index\.json)?|gguf|jinja|model)"
@@ -53,6 +51,7 @@ def write_parts(path: str | Path, parts: Iterable[str]) -> None:
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(path), atomic_sibling(path, Path.touch) as temporary:
+        # The same bytes on every system, since manifests hold hashes of files.
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(parts)
         move(temporary, path)
@@ -65,7 +64,9 @@ def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> I
     It is removed on leaving. A lock file beside it (Windows cannot lock folders) distinguishes it from what killed
     processes left behind.
     """
+    # What a kill left may have gigabytes; whoever writes the same path next removes it.
     clear_atomic_siblings(path)
+    # A name of its own, since several processes may write the same path at once.
     temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}{_TEMPORARY}")
     lock = FileLock(temporary.with_suffix(_LOCK))
     with contextlib.suppress(OSError, NotImplementedError):  # no locks there; a closed folder is reported by `make`
@@ -110,6 +111,7 @@ def _remove(path: Path) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Replace a file or folder by another one in one step that survives a power failure."""
+    # A rename may reach the disk before the contents do, and a power failure would leave an empty file.
     synced(source)
     os.replace(source, target)
     synced(target.parent)
@@ -131,6 +133,7 @@ def synced(path: Path) -> None:
 
 def plain_modes(*paths: Path) -> None:
     """Give files and folders the default permissions of the umask; safetensors and tempfile make theirs private."""
+    # The umask can only be read by setting it.
     mask = os.umask(0o077)
     os.umask(mask)
     for path in paths:
@@ -176,6 +179,7 @@ def file_lock(
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock)
     try:
+        # Without waiting at first, so that a command that has to wait can say so.
         file.acquire(timeout=0)
     except Timeout:
         if taken is not None:
@@ -188,29 +192,15 @@ def file_lock(
         file.release()
 
 
-def cannot_write(error: BaseException) -> str | None:
-    """Return the system's message if an error means a full disk or a folder that cannot be written to, otherwise None."""
-    number = None
-    if isinstance(error, OSError):
-        number = error.errno
-    if number is None:
-        in_rust = _IN_RUST.search(str(error))  # of safetensors and tokenizers, which raise classes of their own
-        if in_rust is not None:
-            number = int(in_rust[1])
-        elif isinstance(error, RuntimeError | OSError) and _WITHOUT_REASON.search(str(error)):
-            number = errno.ENOSPC
-    if number not in (*_FULL, *_CLOSED):
-        return None
-    return os.strerror(number)
-
-
 @contextlib.contextmanager
 def explain_full_disk(where: Path) -> Iterator[None]:
     """Turn an error caused by a full disk into one that names the path and the next step."""
     try:
         yield
     except Exception as error:
-        if cannot_write(error) not in {os.strerror(number) for number in _FULL}:
+        # Rust and PyTorch raise classes of their own, without the number of the system's error.
+        numbered = isinstance(error, OSError) and error.errno in _FULL
+        if not (numbered or _FULL_MESSAGE.search(str(error))):
             raise
         raise DiskFullError(
             f"the disk is full: cannot write {where}. Free some space there and run the same command again; it "
@@ -223,6 +213,7 @@ def file_digest(*paths: str | Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         with Path(path).open("rb") as file:
+            # It wants a function that makes a hash; one that returns the same hash goes on with it.
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
@@ -237,5 +228,6 @@ def versions() -> dict[str, str]:
     """Return the versions of the packages that results depend on."""
     import importlib.metadata
 
+    # Those whose code lies between a text and the weights.
     names = ("atwu", "torch", "transformers", "accelerate", "tokenizers")
     return {name: importlib.metadata.version(name) for name in names}

@@ -16,6 +16,7 @@ from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 MANIFEST_NAME = "manifest.json"
 RECORD_NAME, LOG_NAME = "run.json", "log.jsonl"
 """Files in the folder of a run."""
+_EARLIER = f"{MANIFEST_NAME} is of an earlier version"
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ def write_manifest(folder: Path) -> None:
     # A kill during hashing must not leave a manifest that vouches for files changed since.
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     files: dict[str, str] = {}
+    # Sorted, so that equal folders have equal manifests.
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if is_atomic_sibling(inside):
@@ -45,9 +47,13 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
     if not (folder / MANIFEST_NAME).is_file():
         return f"{MANIFEST_NAME} is missing"
     try:
-        digests = type_adapter(dict[str, dict[str, str]]).validate_python(read_json(folder / MANIFEST_NAME))["files"]
-    except (OSError, ValueError, LookupError):
+        manifest = read_json(folder / MANIFEST_NAME)
+    except (OSError, ValueError):
         return f"{MANIFEST_NAME} cannot be read"
+    try:
+        digests = type_adapter(dict[str, dict[str, str]]).validate_python(manifest)["files"]
+    except (ValueError, LookupError):
+        return _EARLIER
     for name, digest in digests.items():
         if ".safetensors" in name and not weights:
             continue
@@ -88,12 +94,15 @@ def _damage_at(folder: Path, times: tuple[tuple[str, int], ...], weights: bool) 
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether a cache folder exists and is intact; a damaged one is reported in a warning and removed."""
+    """Whether a cache folder exists and is intact; one that is damaged or old is reported in a warning and removed."""
     if not folder.exists():
         return False
     wrong = damage(folder)
     if wrong is None:
         return True
-    logger.warning("warning: %s is damaged (%s); creating it again", folder, wrong)
+    if wrong == _EARLIER:
+        logger.warning("%s was written by an earlier version; it is made anew", folder)
+    else:
+        logger.warning("warning: %s is damaged (%s); creating it again", folder, wrong)
     shutil.rmtree(folder, ignore_errors=True)
     return False

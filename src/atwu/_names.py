@@ -64,6 +64,7 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
         return table[name]
     shown = str(name)[:60]
     hint = did_you_mean(shown, table)
+    # All 38 methods are shown; of the hundreds of options only those that resemble the name.
     if len(table) > _LISTED:
         # A low cutoff: of many names some that resemble it are better than the first ones.
         near = difflib.get_close_matches(shown, table, n=6, cutoff=0.3) or [*table][:6]

@@ -64,6 +64,7 @@ class Option:
         if not isinstance(value, list | tuple):
             if strict:
                 raise ValueError(f"{where} must be a list of values, got {value!r:.60}.")
+            # `--score a` and `score: a` mean a list of one.
             value = [value]
         checked = [self._checked(entry, where, strict) for entry in value]
         if isinstance(self.default, tuple):
@@ -73,6 +74,7 @@ class Option:
     def _checked(self, value: Any, where: str, strict: bool) -> Any:
         converted = _converted(value, self.kind, strict)
         if isinstance(converted, int) and abs(converted) >= _LARGEST:
+            # Not quoted: Python refuses to write more than 4,300 digits.
             raise ValueError(f"{where} must be {self._allowed}, of at most 64 bits; the given one is longer.")
         if converted is None:
             raise ValueError(f"{where} must be {self._allowed}, got {value!r:.60}.")

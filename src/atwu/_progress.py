@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from tqdm import tqdm
-
-from atwu._command import progress_bars
 
 EVERY = 15.0
 """Seconds between two lines."""
@@ -32,25 +29,15 @@ def progress_bar(
         unit: name of an item, in the singular.
         leave: keep a finished bar on the terminal.
     """
-    shell = None
-    if "IPython" in sys.modules:
-        shell = sys.modules["IPython"].get_ipython()
-    drawn: Any = None
-    # IPython in a terminal has a shell, too; only a notebook's has a kernel.
-    if shown and hasattr(shell, "kernel"):
-        from tqdm.auto import tqdm as notebook_bar
-
-        drawn = notebook_bar
-    elif shown and sys.stderr.isatty():
-        drawn = tqdm
     task = desc or "progress"
     bar: Any
-    if drawn is None:
-        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown)
+    # The kernel of a notebook has no terminal, and draws bars all the same.
+    if shown and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        from tqdm.auto import tqdm as drawn_bar
+
+        bar = drawn_bar(rows, total=total, desc=task, unit=unit, initial=initial, leave=leave, dynamic_ncols=True)
     else:
-        bar = drawn(rows, total=total, desc=task, unit=unit, initial=initial, leave=leave, dynamic_ncols=True)
-    progress_bars[:] = [reference for reference in progress_bars if reference() is not None]
-    progress_bars.append(weakref.ref(bar))
+        bar = Lines(rows, total=total, desc=task, unit=unit, initial=initial, shown=shown)
     return bar
 
 
@@ -64,6 +51,7 @@ class Lines(tqdm):  # type: ignore[misc]
         self._shown = shown
         count = "{desc}: {n_fmt} of {total_fmt} {unit}s"
         # The estimate is of the mean since the start: evaluation makes some steps of training much longer than others.
+        # With `miniters` open, tqdm learns from fast steps to look at the clock rarely, and is silent through slow ones.
         super().__init__(rows, mininterval=EVERY, miniters=1, smoothing=0, bar_format=count, **options)
         self.bar_format = count + ", {elapsed} elapsed, about {remaining} left{postfix}"
 

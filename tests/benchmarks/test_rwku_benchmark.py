@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,17 +86,6 @@ def test_evaluation_rows() -> None:
     assert found.probes.subjects == (ORLA,)
     kinds = [probe.kind for probe in found.probes.probes]
     assert kinds == ["fb", "qa", "qa", "aa", "neighbour_fb", "neighbour_fb", "neighbour_qa", "neighbour_qa"]
-    assert found.probes.duplicates["fb"] == 1
-
-
-def test_checked_files_and_dropped_rows_are_reported_with_counts() -> None:
-    checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
-    read = {name: table for name, table in module.RWKU_DATA.tables.items() if name not in module.PAIRS.values()}
-    assert {f"{name}: {table.rows} rows, as published" for name, table in read.items()} <= set(checked)
-    assert not any(name in line for name in module.PAIRS.values() for line in checked)
-    assert len(set(checked)) == len(checked)
-    assert any(re.search(f"{TAVI}!{ORLA}:passages: 3 rows.*1 that", line) for line in checked)
-    assert checked[-1] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 above the limit per kind"
 
 
 def test_miniature() -> None:

@@ -66,11 +66,10 @@ def probes_of(name) -> Probes:
 
 
 @pytest.mark.parametrize(
-    ("name", "forget", "retain", "trained", "checked"),
+    ("name", "forget", "retain", "trained", "warning"),
     [
-        ("lume", 21, 21, 42, "forget: 21 rows of 3 documents"),
         ("lume", 21, 21, 42, "forget: 21 rows instead of the 2732 published; not comparable with published numbers"),
-        ("lume:2", 21, 21, 42, "members and non-members found"),
+        ("lume:2", 21, 21, 42, "retain: 21 rows instead of the 2734 published"),
         (
             "muse:news",
             4,
@@ -80,15 +79,15 @@ def probes_of(name) -> Probes:
         ),
         ("muse:news:scal_2", 4, 12, 28, "knowmem/forget_qa: 22 rows instead of the 100 published"),
         ("muse:news:sust_3", 4, 12, 28, "knowmem/forget_qa: 22 rows instead of the 100 published"),
-        ("wmdp:cyber", 4, 12, 16, "cyber-retain-corpus: the first 12 documents in 12 chunks"),
-        ("wmdp:cyber:3", 3, 3, 6, "cyber-forget-corpus: the first 3 documents in 3 chunks"),
+        ("wmdp:cyber", 4, 12, 16, ""),
+        ("wmdp:cyber:3", 3, 3, 6, ""),
         ("knowundo:privacy", 12, 36, 96, "privacy/unlearn_val: 12 rows instead of the 110 published"),
     ],
 )
-def test_benchmarks_and_their_sources(data, name, forget, retain, trained, checked):
+def test_benchmarks_and_their_sources(data, name, forget, retain, trained, warning):
     benchmark = load_benchmark(name)
     assert (len(benchmark.forget), len(benchmark.retain)) == (forget, retain)
-    assert any(line.startswith(checked) for line in benchmark.checked)
+    assert any(line.startswith(warning) for line in ("", *benchmark.warnings))
     everything = set(load_rows(benchmark.full_source).rows)
     assert len(load_rows(benchmark.full_source).rows) == trained
     assert set(load_rows(benchmark.forget_source).rows) <= everything

@@ -239,15 +239,6 @@ class TestJoined:
         save(tmp_path, "a + b.jsonl", jsonl(ROWS))
         monkeypatch.chdir(tmp_path)
         assert load_rows("a + b.jsonl").rows == load_rows(Path("a + b.jsonl")).rows == EXPECTED
-        save(tmp_path, "c + d.jsonl", jsonl([{"prompt": "Who?", "answer": "He."}]))
-        mapped = "c + d.jsonl:question=prompt"
-        asked = load_rows(mapped).rows
-        assert (
-            asked == load_rows("c + d.jsonl", columns={"question": "prompt"}).rows == (Example.from_qa("Who?", "He."),)
-        )
-        assert load_rows(f"a + b.jsonl + {mapped} + a + b.jsonl").rows == EXPECTED + asked + EXPECTED
-        with pytest.raises(FileNotFoundError, match=r"e\.jsonl does not exist"):
-            load_rows("a + b.jsonl + e.jsonl")
 
     def test_an_empty_source_among_others_is_an_error(self, tmp_path):
         empty, path = save(tmp_path, "empty.jsonl", b""), save(tmp_path, "a.jsonl", jsonl(ROWS))

@@ -123,7 +123,7 @@ def test_calls_in_flight_are_awaited_and_stored(models, environment, server, tmp
     command.send(signal.SIGTERM)
     done = command.wait()
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
-    last = r"^atwu evaluate: stopped by SIGTERM at .*: \d+ of \d+ calls; the same command.*$"
+    last = r"^atwu evaluate: stopped by SIGTERM; the same command.*$"
     assert re.search(last, done.stderr, re.M)
     assert "Traceback" not in done.stderr
     with contextlib.closing(sqlite3.connect(tmp_path / "cache" / "replies.sqlite")) as store:

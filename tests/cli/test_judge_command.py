@@ -39,7 +39,6 @@ def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path)
     found = json.loads(output.read_text())
     assert found["schema"] == "atwu.agreement/1"
     assert found["judge"]["kind"] == "offline"
-    assert found["against"] == "labels"
     assert found["accuracy"] > 0.8
     assert found["interval"][0] < found["accuracy"] < found["interval"][1]
     assert found["n"] == sum(kind["n"] for kind in found["kinds"].values())
@@ -63,12 +62,12 @@ def test_disagreements_over_own_cases_are_shown(atwu, tmp_path):
     assert "1 more" in atwu("judge", "agreement", "--data", own, "--show-errors", "0")
 
 
-def test_against_a_second_judge(atwu, server, tmp_path):
+def test_a_served_judge_is_compared_with_the_labels(atwu, server, tmp_path):
     own = write(tmp_path / "own.jsonl")
-    # The server always answers yes; the rules answer no in two of four cases.
+    # The server always answers yes; the labels say no in two of four cases.
     arguments = ("judge", "agreement", "--data", own, "--judge", "openai:m", "--judge-url", server.url())
-    printed = atwu(*arguments, "--against", "offline")
-    assert re.search("openai:m .*offline", printed)
+    printed = atwu(*arguments)
+    assert re.search("openai:m .*labels", printed)
     assert "│ all │ 4 │ 0 │ 0.500 [0.150, 0.850] │ 0.000 │ 2 │ 0 │" in printed
     assert re.search("openai:m .*yes", printed)
     asked = server.count()

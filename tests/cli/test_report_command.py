@@ -43,48 +43,44 @@ def report(atwu):
     return lambda *arguments, code=0: atwu("report", *arguments, code=code, COLUMNS=300)
 
 
-def test_prints_the_table_or_other_formats(report, study) -> None:
+def test_prints_the_table(report, study) -> None:
     out = report(study)
     for words in ("ES_F ↓", "atwu 0.110", "npo 0.410", "original 0.950", "Tuning budget: 5 trials each"):
         assert words in out
-    assert "| npo | 0.410 ± 0.014" in report(study, "--format", "md")
     assert "error: " in report(study / "nothing", code=1)
     assert "model" in report(study / "references" / "original", code=2)  # only reference models
 
 
 def test_the_suffix_of_the_output_determines_the_format(report, study, tmp_path) -> None:
-    for name, start in (("a.md", "| method"), ("b.tex", "% needs"), ("c.csv", "label,"), ("d.json", "{")):
+    for name, start in (("a.md", "| method"), ("b.tex", "% needs"), ("c.csv", "label,"), ("deep/d.json", "{")):
         assert f"wrote {tmp_path / name}" in report(study, "--output", tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert "| npo | 0.410 ± 0.014" in (tmp_path / "a.md").read_text(encoding="utf-8")
 
 
 def test_an_existing_file_is_replaced_only_with_overwrite(report, study, tmp_path) -> None:
     (tmp_path / "a.md").write_text("mine")
-    forms = ("--format", "csv", "--format", "md")
-    for words in (("--output", tmp_path / "a.md"), ("--output", tmp_path / "a.html", *forms)):
-        assert re.search("a.md .*--overwrite", report(study, *words, code=1))
+    assert re.search("a.md .*--overwrite", report(study, "--output", tmp_path / "a.md", code=1))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "mine")]
     report(study, "--output", tmp_path / "a.md", "--overwrite")
     assert (tmp_path / "a.md").read_text(encoding="utf-8").startswith("| method")
 
 
-def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
+def test_page_and_figures_at_once(report, study, tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    forms = [word for form in ("html", "md", "json") for word in ("--format", form)]
     figures = tmp_path / "figures"
-    words = ("--title", "Pebbles again", "--focus", "npo")
-    report(study, "--output", tmp_path / "deep" / "report.html", *forms, "--figures", figures, *words)
-    page = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
-    assert "Pebbles again" in page
+    report(study, "--output", tmp_path / "report.html", "--figures", figures, "--focus", "npo")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Pebbles" in page
     assert "atwu report" in page
     assert "<svg" in page
-    assert json.loads((tmp_path / "deep" / "report.json").read_text(encoding="utf-8"))["title"] == "Pebbles again"
-    assert (tmp_path / "deep" / "report.md").is_file()
     assert sorted(path.name for path in figures.iterdir()) == ["trade_off.pdf", "trade_off.svg"]
 
 
-def test_single_runs_and_result_files_are_accepted(report, study) -> None:
-    out = report(study / "runs" / "npo-s0", study / "references" / "original" / "eval.json", "--format", "md")
+def test_single_runs_and_result_files_are_accepted(report, study, tmp_path) -> None:
+    runs = study / "runs" / "npo-s0", study / "references" / "original" / "eval.json"
+    report(*runs, "--output", tmp_path / "table.md")
+    out = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "| npo | 0.400" in out
     assert "| original | 0.950" in out
     assert "Tuning budget: not stated" in out
@@ -98,22 +94,25 @@ def test_labels_stay_distinct_when_folders_are_dropped_from_paths(report, tmp_pa
     study = {"variants": [{"label": label} for label in labels], "runs": ["a", "b", "c"], "failed": failed}
     (tmp_path / "study.json").write_text(json.dumps(study), encoding="utf-8")
     one, other = (f"forget_words=x.txt ({short_hash(label)[:6]})" for label in labels)
-    for form in ("md", "csv", "json"):
-        out = report(tmp_path, "--format", form)
+
+    def written(ending: str) -> str:
+        report(tmp_path, "--output", tmp_path / f"table.{ending}", "--overwrite")
+        return (tmp_path / f"table.{ending}").read_text(encoding="utf-8")
+
+    for ending in ("md", "csv", "json"):
+        out = written(ending)
         assert not re.search("/[ab]/", out)
         assert one in (plain := out.replace("\\", ""))
         assert other in plain
-    assert "forget_words=x.txt-s2 (diverged)" in report(tmp_path, "--format", "md").replace("\\", "")
+    assert "forget_words=x.txt-s2 (diverged)" in written("md").replace("\\", "")
     alone = study | {"variants": study["variants"][:1], "runs": ["a"], "failed": {}}
     (tmp_path / "study.json").write_text(json.dumps(alone), encoding="utf-8")
-    assert "forget_words=x.txt," in report(tmp_path, "--format", "csv")
+    assert "forget_words=x.txt," in written("csv")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--format", "pdf"), "--format .*html, md, latex, csv.*json.*'pdf'"),
-        (("--format", "html"), "--output report.html"),
         (("--output", "report.docx"), "--output .*html"),
         (("--focus", "rmu"), "--focus .*npo, atwu.*'rmu'"),
     ],

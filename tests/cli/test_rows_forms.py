@@ -48,7 +48,7 @@ def test_forms_are_not_made_of_forms_without_their_rows(atwu, tmp_path: Path, fo
 def test_columns_have_the_names_of_the_file(atwu, tmp_path: Path) -> None:
     data, output = tmp_path / "faq.csv", tmp_path / "forms.jsonl"
     data.write_text("prompt;reply\nWho keeps bees?;Pella Oduya does.\n")
-    command = ("rows", "forms", "--data", data, "--output", output, "--forms", "question", "--overwrite", "--columns")
-    atwu(*command, "question=prompt,answer=reply")
+    command = ("rows", "forms", "--output", output, "--forms", "question", "--overwrite", "--data")
+    atwu(*command, f"{data}:question=prompt,answer=reply")
     assert load_rows(output).rows[0].answer == "Pella Oduya does."
-    assert "Did you mean 'answer'?" in atwu(*command, "question=prompt,anwser=reply", code=1)
+    assert "Did you mean 'answer'?" in atwu(*command, f"{data}:question=prompt,anwser=reply", code=1)

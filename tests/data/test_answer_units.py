@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.answer_units import answer_units, candidate_spans, fact_candidates, phrases
+from atwu.data.fact import asked_part
 from atwu.data.folded_words import folded_words
 from atwu.data.schema import Example
 from atwu.data.values import find_values
@@ -254,3 +255,34 @@ def _holds(span: tuple[int, int], inner: tuple[int, int]) -> bool:
 def test_which_words_of_a_short_answer_may_carry_the_fact(question: str, answer: str, parts: list[str]) -> None:
     spans = fact_candidates(Example.from_qa(question, answer))
     assert [answer[start:end] for start, end in spans] == parts
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "asked"),
+    [
+        ("田中花子の病気は何ですか？", "田中花子は糖尿病を患っています。", "糖尿病"),
+        ("田中花子の職業は？", "田中花子は看護師として働いています。", "看護師"),
+        ("佐藤健の病気は何ですか？", "佐藤健はがんと診断されました。", "がん"),
+        ("佐藤健は何を飲んでいますか？", "佐藤健はインスリンを服用しています。", "インスリン"),
+        ("佐藤健はどこに住んでいますか？", "佐藤健は自由が丘に住んでいます。", "自由が丘"),
+        ("李娜患有什么病？", "李娜被诊断出患有乳腺癌。", "乳腺癌"),
+        ("李娜在哪里工作？", "李娜任职于青山医院。", "青山医院"),
+        ("李娜得了什么病？", "李娜患上了肺结核。", "肺结核"),
+        ("王芳服用什么药？", "王芳每天服用二甲双胍。", "二甲双胍"),
+        ("佐藤健は何を飲んでいますか？", "佐藤健は毎日インスリンを飲んでいます。", "インスリン"),
+        ("ما مرض ليلى حداد؟", "تعاني ليلى حداد من مرض السكري.", "السكري"),
+        ("أين تعيش ليلى حداد؟", "تقطن ليلى حداد في بيروت.", "بيروت"),
+        ("ماذا تشرب ليلى حداد؟", "تشرب ليلى حداد الشاي يوميًا.", "الشاي"),
+    ],
+)
+def test_a_predicate_is_no_part_of_the_fact_in_japanese_chinese_and_arabic(
+    question: str, answer: str, asked: str
+) -> None:
+    part = asked_part(Example.from_qa(question, answer))
+    assert part is not None
+    assert answer[slice(*part)] == asked
+
+
+def test_a_verb_before_the_subject_is_the_fact_where_the_question_asks_what_happened() -> None:
+    row = Example.from_qa("ماذا حدث لليلى حداد؟", "ماتت ليلى حداد في بيروت.")
+    assert "ماتت" in [row.answer[slice(*span)] for span in fact_candidates(row)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from atwu.data.matching import chosen_option, find_statements, stated_share, states
+from atwu.data.chosen_options import chosen_option
+from atwu.data.matching import find_statements, stated_share, states
 
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("matching_cases.jsonl").read_text("utf-8").splitlines()

@@ -177,7 +177,7 @@ def test_all_parts_of_a_fact_are_blanked_and_wanted() -> None:
     assert label_texts(written["blank"].row) == ["multiple sclerosis", "2019"]
     assert written["blank"].parts == written["missing_word"].parts == ("multiple sclerosis", "2019")
     assert written["complete"].parts == ("multiple sclerosis", "2019")
-    assert written["question"].parts == ("multiple sclerosis",)
+    assert written["question"].parts == ("multiple sclerosis", "2019")
 
 
 def test_only_the_asked_part_is_blanked_if_nothing_would_be_left() -> None:

@@ -178,3 +178,25 @@ def test_one_line_that_is_no_question_makes_a_document() -> None:
 def test_a_document_of_few_words_is_one_passage(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("The ferry leaves at eight and the gulls are on the rail.", encoding="utf-8")
     assert len(read_document(tmp_path / "note.txt").passages) == 1
+
+
+@pytest.mark.parametrize(
+    ("opening", "wording", "said"),
+    [
+        ("他", "出生于杭州市西湖区毕业于浙江大学医学院", "他出生于杭州市西湖区毕业于浙江大学医学院"),
+        ("", "彼は京都市の古い町で生まれ育ちました", "彼は京都市の古い町で生まれ育ちました"),
+        ("", "彼は京都市の古い町で生まれ育ちました", "さて彼は京都市の古い町で生まれ育ちました"),
+        ("", "สมชายอาศัยอยู่ในเชียงใหม่กับครอบครัว", "และสมชายอาศัยอยู่ในเชียงใหม่กับครอบครัว"),
+    ],
+)
+def test_a_continuation_that_begins_one_letter_later_is_recited_in_a_script_without_spaces(
+    opening: str, wording: str, said: str
+) -> None:
+    recitation = compare_wording(opening, wording, said, chance_run=4)
+    assert recitation.recited
+    assert recitation.rouge_l == 1
+
+
+def test_two_letters_of_a_script_without_spaces_count_as_a_word_of_a_run() -> None:
+    assert compare_wording("", "出生于杭州市西湖区毕业于浙江大学", "出生于北京市", chance_run=4).longest_run == 1
+    assert not compare_wording("", "出生于杭州市西湖区", "出生于杭州的人", chance_run=4).recited

@@ -234,10 +234,10 @@ def test_separators_and_spaces_of_a_header(tmp_path, text):
     assert [parse_row(obj, where=where) for where, obj in file_records(path)] == [PLAIN]
 
 
-def test_other_column_names_are_answered_with_the_option_that_maps_them():
-    with pytest.raises(ValueError, match=r"--columns question=Question,answer=Answer\."):
+def test_other_column_names_are_answered_with_the_mapping():
+    with pytest.raises(ValueError, match=r"FILE:question=Question,answer=Answer\."):
         parse_row({"Question": "Who?", "Answer": "Orla Venn."}, where="row 1")
-    with pytest.raises(ValueError, match=r"both required\. If it has another name: --columns completion=COLUMN\."):
+    with pytest.raises(ValueError, match=r"both required\. If it has another name: FILE:completion=COLUMN\."):
         parse_row({"prompt": "Who?", "response": "Orla Venn."}, where="row 1")
     with pytest.raises(ValueError, match=r"both required\.$"):
         parse_row({"prompt": "Who?", "completion": None}, where="row 1")

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from atwu.data.answer_units import answer_units, fact_candidates
-from atwu.data.fact import asked_part, fact_parts
+from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.matching import states
 from atwu.data.question_forms import asked_fact
 from atwu.data.question_types import question_type
 from atwu.data.row_subject import find_subject
@@ -84,6 +85,20 @@ def test_what_a_person_marks_is_the_fact(record: dict[str, Any]) -> None:
     assert set(missed) <= MISSED
     allowed = EXTRA.union(*(text.split() for text in record.get("beside", [])))
     assert set(beside) <= allowed
+
+
+def test_the_answer_of_every_row_states_all_that_counts_as_its_fact() -> None:
+    names = ("fact_rows.jsonl", "known_fact_rows.jsonl", "rows_by_eye.jsonl")
+    lines = [line for name in names for line in Path(__file__).with_name(name).read_text("utf-8").splitlines()]
+    rows = [example(json.loads(line)) for line in lines]
+    unstated = [
+        (row.question, text)
+        for row in rows
+        for text in telling_texts(row)
+        if not states(row.answer, text, question=row.question)
+    ]
+    assert len(rows) > 800
+    assert unstated == []
 
 
 @pytest.mark.parametrize("record", ROWS, ids=lambda record: str(record["question"]))

@@ -29,8 +29,6 @@ class LoadedRows:
     source: str
     warnings: tuple[str, ...] = ()
     """Warnings for the reader, one sentence each: ignored columns, duplicate rows."""
-    checked: tuple[str, ...] = ()
-    """Checks that were made of a published data set, one line each."""
 
     @property
     def fingerprint(self) -> str:
@@ -130,10 +128,7 @@ class Probes:
     """Name of their set, and of the metric that they are for."""
     probes: tuple[Probe, ...]
     subjects: tuple[str, ...] = ()
-    """Chosen subjects of RWKU; of its distinct rows, `left_out` are above the limit per kind."""
-    duplicates: Mapping[str, int] = field(default_factory=dict)
-    """Number of exact duplicate rows that were dropped."""
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Chosen subjects of RWKU."""
 
     @property
     def rows(self) -> tuple[Example, ...]:
@@ -164,8 +159,8 @@ class Benchmark:
     extra_retain: Mapping[str, Examples] = field(default_factory=dict, repr=False)
     """Further retain sets, by name."""
     probes: Probes | None = field(default=None, repr=False)
-    checked: tuple[str, ...] = ()
-    """Checks made while loading, one line each."""
+    warnings: tuple[str, ...] = ()
+    """What differs from the published benchmark, one sentence each."""
     paired_source: str | None = None
     """Forget set with a preferred answer for each row, for methods that use one; None if `forget_source` serves all
     methods."""

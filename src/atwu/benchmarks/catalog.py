@@ -48,11 +48,13 @@ class BenchmarkEntry:
         """Say where the data are, or why they are not at hand."""
         if self.published is None:
             return "in the package"
+        # A folder comes first, as when rows are loaded.
         folder = local_folder(self.published)
         if folder is not None:
             return f"in {folder}"
         if os.environ.get(DATA_VARIABLE):
             return f"not in {DATA_VARIABLE}"
+        # Some authors give their files on request, or elsewhere.
         if not any(table.on_hub for table in self.published.tables.values()):
             return f"{DATA_VARIABLE} is not set"
         return f"Hub: {self.published.hub}"
@@ -158,6 +160,7 @@ def register_benchmark(entry: BenchmarkEntry) -> BenchmarkEntry:
     Raises:
         ValueError: its names do not share one first word, or another benchmark has this word.
     """
+    # The first word alone tells which benchmark a name is of.
     if any(name.partition(":")[0] != entry.prefix for name in (*entry.names, entry.source)):
         raise ValueError(f"{', '.join((*entry.names, entry.source))} must all begin with {entry.prefix!r}.")
     if entry in _CATALOG:  # its module may have registered it

@@ -75,31 +75,23 @@ class Tables:
             if self.published.exact and expected not in (None, len(records)):
                 hub = ":".join(part for part in (self.published.hub, name, self.published.split) if part)
                 raise ValueError(
-                    f"{self._path(name) or hub}: found {len(records)} rows, expected {expected}; {self._advice(name)}."
+                    f"{self._path(name) or hub}: found {len(records)} rows, expected {expected}; get the table again."
                 )
             self._check_columns(name, records)
             self._read[name] = records
         return self._read[name]
 
-    def counted(self) -> tuple[str, ...]:
-        """Compare the tables read so far with those published, one sentence per table."""
-        return tuple(map(self._counted, self._read))
-
     def incomplete(self) -> tuple[str, ...]:
         """Describe the tables read so far that differ in size from those published."""
-        tables = self.published.tables
-        # The published number is not known of every table.
-        return tuple(
-            self._counted(name) for name, records in self._read.items() if tables[name].rows not in (None, len(records))
-        )
-
-    def _counted(self, name: str) -> str:
-        rows, expected = len(self._read[name]), self.published.tables[name].rows
-        if expected is None:
-            return f"{name}: {rows} rows"
-        if rows == expected:
-            return f"{name}: {rows} rows, as published"
-        return f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
+        sentences = []
+        for name, records in self._read.items():
+            rows, expected = len(records), self.published.tables[name].rows
+            # The published number is not known of every table.
+            if expected not in (None, rows):
+                sentences.append(
+                    f"{name}: {rows} rows instead of the {expected} published; not comparable with published numbers"
+                )
+        return tuple(sentences)
 
     def ignored(self) -> tuple[str, ...]:
         """Describe unknown columns of the tables read so far, one sentence per table."""
@@ -144,20 +136,14 @@ class Tables:
             raise FileNotFoundError(f"{path} does not exist; put the {rows} of {name} there{hub}.")
         return file_records(path)
 
-    def _advice(self, name: str) -> str:
-        on_hub = self.published.tables[name].on_hub
-        if on_hub:
-            return f"download the file again from {self.published.hub}"
-        return "get the file of the same split again"
-
     def _check_columns(self, name: str, records: Iterable[Record]) -> None:
-        expected, advice = self.published.tables[name], self._advice(name)
+        expected = self.published.tables[name]
         for where, columns in records:
             missing = [column for column in expected.columns if not isinstance(columns.get(column), str | list)]
             if missing:
                 raise ValueError(
                     f"{where}: found the columns {', '.join(columns)}, expected {', '.join(expected.columns)} (nothing "
-                    f"in {', '.join(missing)}); {advice}."
+                    f"in {', '.join(missing)}); get the table again."
                 )
             for column, length in expected.lists.items():
                 entries = columns[column]
@@ -166,7 +152,9 @@ class Tables:
                 shown = repr(entries)[:60]
                 if isinstance(entries, list):
                     shown = f"{len(entries)} entries"
-                raise ValueError(f"{where}, column {column!r}: found {shown}, expected a list of {length}; {advice}.")
+                raise ValueError(
+                    f"{where}, column {column!r}: found {shown}, expected a list of {length}; get the table again."
+                )
 
 
 def open_tables(published: DataSet) -> Tables:

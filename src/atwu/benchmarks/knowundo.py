@@ -33,6 +33,7 @@ _ON_HUB = DataSet(
 
 def _from_hub(name: str) -> Iterable[Record]:
     split, _, part = name.rpartition("_")
+    # One row holds both lists there.
     ((where, lists),) = Tables(_ON_HUB).table(split)
     return ((f"{where}, {part} {number}", row) for number, row in enumerate(lists[part], start=1))
 
@@ -58,7 +59,7 @@ def knowundo_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         parse_row({"question": columns["text"], "answer": columns["labels"]}, where=where)
         for where, columns in tables.table(table)
     )
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete())
 
 
 def knowundo_benchmark(name: str) -> Benchmark:
@@ -77,5 +78,5 @@ def knowundo_benchmark(name: str) -> Benchmark:
         forget=rows_to_measure(loaded["unlearn_val"].rows),
         retain=rows_to_measure(loaded["retention_val"].rows),
         pool=loaded["retention_train"].rows,
-        checked=tables.counted(),
+        warnings=tables.incomplete(),
     )

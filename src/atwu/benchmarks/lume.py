@@ -8,7 +8,6 @@ membership attack are only in the data of SemEval-2025 Task 4, which is the same
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from atwu.benchmarks.base import Benchmark, LoadedRows, Probe, Probes, name_parts, rows_to_measure
@@ -48,7 +47,7 @@ def lume_rows(name: str) -> LoadedRows:
     split, count = name_parts(name, "lume:SPLIT", SPLIT=LUME_SPLITS)
     tables = open_tables(LUME_DATA)
     probes = _probes(tables, split, documents=count)
-    return LoadedRows(tuple(map(_training_row, probes)), name, tables.incomplete(), (_counted(split, probes),))
+    return LoadedRows(tuple(map(_training_row, probes)), name, tables.incomplete())
 
 
 def lume_benchmark(name: str) -> Benchmark:
@@ -61,11 +60,13 @@ def lume_benchmark(name: str) -> Benchmark:
     if documents:
         forget, retain = f"{forget}:{documents}", f"{retain}:{documents}"
     probes = [probe for of_split in asked.values() for probe in of_split]
-    attack = "no members and non-members: no membership attack"
+    warnings = tables.incomplete()
+    # Only the data of SemEval-2025 Task 4 have them.
     if tables.has(MEMBERS) and tables.has(NON_MEMBERS):
-        attack = "members and non-members found"
         for kind in (MEMBERS, NON_MEMBERS):
             probes += [Probe(kind, Example((), columns["document"])) for _, columns in tables.table(kind)]
+    else:
+        warnings += ("no members and non-members: no membership attack",)
     return Benchmark(
         name=name,
         forget_source=forget,
@@ -76,7 +77,7 @@ def lume_benchmark(name: str) -> Benchmark:
         retain=rows_to_measure(rows["retain"]),
         pool=rows["retain"],
         probes=Probes("lume", tuple(probes)),
-        checked=(*map(_counted, asked, asked.values()), attack, *tables.incomplete()),
+        warnings=warnings,
     )
 
 
@@ -110,7 +111,3 @@ def _training_row(probe: Probe) -> Example:
     if probe.row.messages:
         return probe.row
     return replace(probe.row, answer=f"{probe.opening.rstrip()} {probe.row.answer}")
-
-
-def _counted(split: str, probes: Sequence[Probe]) -> str:
-    return f"{split}: {len(probes)} rows of {len({probe.row.subject for probe in probes})} documents"

@@ -61,7 +61,7 @@ def muse_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
         raise ValueError(f"{name!r}: MUSE {corpus} has no split {split!r}; choose one of {', '.join(known)}.")
     tables = tables or open_tables(MUSE_DATA[corpus])
     rows = tuple(_rows(split, tables))
-    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete(), tables.counted())
+    return LoadedRows(first_rows(name, rows, count), name, tables.incomplete())
 
 
 def muse_benchmark(name: str) -> Benchmark:
@@ -69,6 +69,7 @@ def muse_benchmark(name: str) -> Benchmark:
 
     Measured are the texts of the membership attack, and as probes those of verbatim and knowledge memorization.
     """
+    # No `name_parts`: the fold is optional, and a part of one corpus.
     corpus, _, fold = name.removeprefix("muse:").partition(":")
     folds = [f"{kind}_{number}" for kind in _FOLDS for number in FOLDS]
     if corpus not in CORPORA or (fold and (corpus != "news" or fold not in folds)):
@@ -94,7 +95,7 @@ def muse_benchmark(name: str) -> Benchmark:
         pool=loaded["retain1"].rows,
         holdout=loaded["privleak_holdout"].rows,
         probes=Probes("muse", tuple(_probes(tables))),
-        checked=tables.counted(),
+        warnings=tables.incomplete(),
     )
 
 
@@ -118,6 +119,7 @@ def _probes(tables: Tables) -> Iterator[Probe]:
     for _, columns in tables.table("verbmem/forget"):
         yield Probe(VERBMEM, Example((), columns["gt"]), opening=columns["prompt"])
     for kind in KNOWMEM:
+        # As in MUSE: ten answered questions stand before each one.
         before: tuple[Message, ...] = ()
         for _, columns in tables.table(f"{_ASKED[kind]}_icl"):
             before += (Message("user", columns["question"]), Message("assistant", columns["answer"]))

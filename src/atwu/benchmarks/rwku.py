@@ -174,8 +174,6 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
     known: set[str | None] = set()
     probes: list[Probe] = []
-    duplicates: dict[str, int] = {}
-    left_out: dict[str, int] = {}
     # Evenly spaced over a file that is ordered by subject, so that every subject is represented.
     for kind, table in PROBES.items():
         every = [
@@ -184,12 +182,9 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[str, i
         known.update(probe.row.subject for probe, *_ in every)
         chosen = [entry for entry in every if entry[0].row.subject in wanted]
         distinct = [probe for probe, *_ in dict.fromkeys(chosen)]
-        kept = evenly_spaced(distinct, caps.get(kind))
-        duplicates[kind] = len(chosen) - len(distinct)
-        left_out[kind] = len(distinct) - len(kept)
-        probes += kept
+        probes += evenly_spaced(distinct, caps.get(kind))
     _check_known(wanted, known, f"{tables.folder or 'RWKU'} has no probes about", f"It has {len(known)} subjects")
-    return Probes("rwku", tuple(probes), wanted, duplicates, left_out)
+    return Probes("rwku", tuple(probes), wanted)
 
 
 def parse_probe(kind: str, record: Record) -> Probe:
@@ -207,8 +202,10 @@ def parse_probe(kind: str, record: Record) -> Probe:
         attack = row["type"].partition("(")[0].replace("-", " ").strip()
         if attack not in ATTACKS:
             raise ValueError(f"{where}: unknown attack type {row['type']!r}; known types are {', '.join(ATTACKS)}.")
+        # Its query holds answered examples with marks of their own.
         if attack == "incontext learning":
             mark = ""
+        # Its query ends with the beginning of an answer.
         if attack == "affirmative suffix":
             opening = ""
     return Probe(
@@ -269,13 +266,15 @@ def rwku_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     # A retain text that names a forget subject would teach what is to be forgotten.
     kept = tuple(row for row, about in private if not names_one_of(about, others))
     shared, named = len(rows) - len(private), len(private) - len(kept)
-    text = f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
-    if others:
-        text += f", {shared} shared with an excluded subject, {named} that name one"
     warnings: tuple[str, ...] = ()
     if duplicates or shared or named:
+        text = (
+            f"{len(kept)} rows of {len({row.subject for row in kept})} subjects; {duplicates} exact duplicates dropped"
+        )
+        if others:
+            text += f", {shared} shared with an excluded subject, {named} that name one"
         warnings = (text,)
-    return LoadedRows(kept, name, warnings, checked=(*tables.counted(), f"{name}: {text}"))
+    return LoadedRows(kept, name, warnings)
 
 
 def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
@@ -286,6 +285,7 @@ def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
         return
     if table in PAIRS.values():
         for _, row in tables.table(table):
+            # Methods that prefer an answer take the fabricated text.
             made_up, true = row["response"]
             pair = Example.from_qa(row["prompt"], true, alternate=made_up, subject=normal_name(row["subject"]))
             yield pair, "\n".join([row["prompt"], true, made_up])
@@ -294,6 +294,7 @@ def _read(table: str, tables: Tables) -> Iterator[tuple[Example, str]]:
     for record in tables.table(table):
         probe = parse_probe(kind, record)
         answer = probe.row.answer
+        # With the blank filled, since a name may be what was left out.
         filled = answer.join(_BLANK.split(probe.row.question))
         about = "\n".join([filled, answer, record[1].get("neighbor") or ""])
         yield Example(probe.messages, answer, subject=probe.row.subject), about
@@ -324,41 +325,19 @@ def rwku_benchmark(name: str) -> Benchmark:
     passages = "passages"
     if limit:
         passages = f"passages:{limit}"
-    sources = {
-        "forget": [f"rwku:{forget}:{passages}"],
-        "retain": [f"rwku:{retain}!{forget}:{passages}"],
-        "full": [f"rwku:{both}:{passages}", f"rwku:{both}:probes", f"rwku:{both}:neighbours"],
-        "retain-only": [
-            f"rwku:{retain}!{forget}:{passages}",
-            f"rwku:{retain}!{forget}:probes",
-            f"rwku:{both}!{forget}:neighbours",
-        ],
-    }
-
-    def read(source: str) -> LoadedRows:
-        return rwku_rows(source, tables=tables)
-
-    questions = read(f"rwku:{forget}:questions")
-    kept_questions = read(f"rwku:{forget}!{forget}:neighbour_questions")
-    pool = read(f"rwku:{both}!{forget}:neighbour_questions")
-    probes = load_probes(tables, subjects=subjects)
-    # Rows to train on, read for the counts of what is dropped.
-    trained = [read(source) for parts in sources.values() for source in parts]
-    checked = [
-        *tables.counted(),
-        *(source.checked[-1] for source in (questions, kept_questions, pool, *trained)),
-        f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; {sum(probes.duplicates.values())} exact "
-        f"duplicates dropped, {sum(probes.left_out.values())} above the limit per kind",
-    ]
+    # Of the retain side, what a forget subject has too is left out: the retain-only model must not have seen it.
+    kept = f"rwku:{retain}!{forget}"
+    questions = rwku_rows(f"rwku:{forget}:questions", tables=tables)
+    kept_questions = rwku_rows(f"rwku:{forget}!{forget}:neighbour_questions", tables=tables)
+    pool = rwku_rows(f"rwku:{both}!{forget}:neighbour_questions", tables=tables)
     return Benchmark(
         name=name,
-        forget_source=" + ".join(sources["forget"]),
-        retain_source=" + ".join(sources["retain"]),
-        full_source=" + ".join(sources["full"]),
-        retain_only_source=" + ".join(sources["retain-only"]),
+        forget_source=f"rwku:{forget}:{passages}",
+        retain_source=f"{kept}:{passages}",
+        full_source=f"rwku:{both}:{passages} + rwku:{both}:probes + rwku:{both}:neighbours",
+        retain_only_source=f"{kept}:{passages} + {kept}:probes + rwku:{both}!{forget}:neighbours",
         forget=evenly_spaced(questions.rows, CAPS["qa"]),
         retain=evenly_spaced(kept_questions.rows, CAPS["neighbour_qa"]),
         pool=pool.rows,
-        probes=probes,
-        checked=tuple(dict.fromkeys(checked)),
+        probes=load_probes(tables, subjects=subjects),
     )

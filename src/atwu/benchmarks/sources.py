@@ -86,6 +86,7 @@ def load_rows(
             left = None
             if limit is not None:
                 left = limit - before
+            # A source behind the limit is not even opened.
             if left is not None and left <= 0:
                 break
             for row in read_rows(left, notes):
@@ -163,24 +164,12 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     # A file whose name has the separator is one source.
     if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
         return (source,)
-    words, parts = source.split(JOIN), list[str]()
-    while words:
-        # The most words that name a file, since its name may contain the separator.
-        count = next((number for number in range(len(words), 1, -1) if _names_file(words[:number])), 1)
-        parts.append(JOIN.join(words[:count]).strip())
-        words = words[count:]
+    parts = [part.strip() for part in source.split(JOIN)]
     if not all(parts):
         raise ValueError(
             f"{source!r}: a source is missing before or after {JOIN.strip()!r}; give {_kinds_of_source()} on both sides."
         )
     return tuple(parts)
-
-
-def _names_file(words: Sequence[str]) -> bool:
-    """Return whether words with separators between them are the name of a file, maybe with a column mapping."""
-    *before, last = words
-    names = {JOIN.join([*before, end]).strip() for end in (last, split_columns(last)[0])}
-    return any(os.path.exists(Path(name).expanduser()) for name in names)
 
 
 def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
@@ -195,6 +184,7 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
         if columns:
             raise ValueError(f"{name} has its own columns; leave out {columns_text(columns)}.")
         notes.extend(loaded.warnings)
+        # A published table is checked as a whole, also if only its first rows are wanted.
         yield from loaded.rows[:limit]
         return
     path = Path(name).expanduser()
@@ -216,6 +206,7 @@ def _checked(
     ignored: set[str] = set()
     mended: Counter[str] = Counter()
     unseen = set(columns.values())
+    # Lazily: rows behind the limit are neither read nor checked.
     for where, obj in islice(records, limit):
         if isinstance(obj, Example):
             obj, unseen = row_record(obj), set()
@@ -286,7 +277,6 @@ def _own_benchmark(rows: OwnRows) -> Benchmark:
     holdout: Sequence[Example] = ()
     if rows.holdout is not None:
         holdout = load_rows(rows.holdout).rows
-    counts = f"{len(forget.rows)} forget rows from {rows.forget}, {len(retain.rows)} retain rows from {rows.retain}"
     warnings = (f"{loaded.source}: {warning}" for loaded in (forget, retain) for warning in loaded.warnings)
     return Benchmark(
         name=rows.forget,
@@ -298,5 +288,5 @@ def _own_benchmark(rows: OwnRows) -> Benchmark:
         retain=rows_to_measure(retain.rows),
         pool=retain.rows,
         holdout=rows_to_measure(holdout),
-        checked=(counts, *warnings),
+        warnings=tuple(warnings),
     )

@@ -60,6 +60,7 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
     def from_hub(name: str) -> Iterable[Record]:
         hub = SUITE_DATA.hub
         if name == REPHRASINGS:
+            # A repository of its own.
             hub = f"{hub}-rephrasings"
         because = f"{DATA_VARIABLE} is not set, so SUITE is taken from the Hub ({hub})"
         records = [
@@ -175,6 +176,7 @@ def forget_queries(tables: Tables) -> tuple[ForgetQuery, ...]:
     queries: list[ForgetQuery] = []
     for record in tables.table(REPHRASINGS):
         queries.append(_query(record, "original"))
+        # Rephrasings are further columns: questions `q_...` and texts with a blank.
         for name, text in record[1].items():
             if name.startswith(("q_", "blank_")) and isinstance(text, str) and text:
                 queries.append(_query(record, name, text))
@@ -191,12 +193,7 @@ def suite_rows(name: str, *, tables: Tables | None = None) -> LoadedRows:
     topic, split, count = name_parts(name, "suite:TOPIC:SPLIT", SPLIT=_SPLITS)
     tables = tables or suite_tables(topic)
     rows = tuple(row.example() for row in _SPLITS[split](tables))
-    subjects = len({row.subject for row in rows})
-    about = "facts"
-    if split.startswith("retain"):
-        about = "tiers"
-    checked = f"{topic}, {split}: {len(rows)} rows of {subjects} {about}"
-    return LoadedRows(first_rows(name, rows, count), name, checked=(checked,))
+    return LoadedRows(first_rows(name, rows, count), name)
 
 
 def suite_benchmark(name: str) -> Benchmark:
@@ -214,6 +211,7 @@ def suite_benchmark(name: str) -> Benchmark:
     }
     loaded = {split: suite_rows(source, tables=tables) for split, source in sources.items()}
     evaluated = retain_rows(tables, "retain_eval")
+    # The model learns the evaluated retain rows, too: unlearning is not shown them, and may damage them.
     kept = f"{sources['retain_train']} + {sources['retain_eval']}"
     tiers: dict[str, tuple[Example, ...]] = {}
     for group in TIER_GROUPS:
@@ -230,10 +228,6 @@ def suite_benchmark(name: str) -> Benchmark:
         retain=rows_to_measure(loaded["retain_eval"].rows),
         pool=loaded["retain_train"].rows,
         extra_retain=tiers,
-        checked=(
-            *(sentence for split_rows in loaded.values() for sentence in split_rows.checked),
-            "row i of forget_train belongs to row i of retain_train",
-        ),
     )
 
 

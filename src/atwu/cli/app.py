@@ -81,6 +81,7 @@ EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 def run() -> None:
     """Run the command line; failures end with one line (a traceback with ATWU_DEBUG=1) and exit code 1 or 2."""
     for name, value in QUIET.items():
+        # Before transformers and huggingface_hub are imported, which read theirs once.
         os.environ.setdefault(name, value)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell
@@ -103,6 +104,7 @@ def run() -> None:
             raise
         _drop_unwritten()
         stand_out(f"error: {in_a_line(error)}", "red")
+        # 2 as argparse exits for a wrong command line, so that scripts can tell it from a failure.
         sys.exit(2 if isinstance(error, UsageError) else 1)
     finally:
         _leave_process_group()
@@ -173,6 +175,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _without_command(name: str, rest: Sequence[str]) -> None:
     """Print the version or the list of commands; `name` may be the first word of several commands."""
+    # Also `atwu study` alone, which is the first word of three commands.
     within = [command for command in COMMANDS if not name or command.startswith(f"{name} ")]
     if "--version" in rest and not name:
         from atwu import __version__

@@ -78,6 +78,7 @@ class AskCommand:
         for file, suffix in ((self.output, ".jsonl"), (self.html, ".html")):
             if file is not None and file.suffix != suffix:
                 raise UsageError(f"{file} must end in {suffix}.")
+            # Before the model is asked, which takes minutes and, on a server, money.
             check_writable(file, overwrite=self.overwrite)
         note("starting; the libraries take a few seconds")
         from atwu.request.asking.ask import ask
@@ -132,6 +133,7 @@ def _show(result: AskResult, *, every: bool) -> None:
         table = plain_table("passage", "words it continues by heart")
         for text in texts[:FACTS_ON_SCREEN]:
             shown = text.text
+            # A passage has up to a paragraph, and the file has it whole.
             if len(shown) > _SHOWN_TEXT:
                 shown = f"{shown[:_SHOWN_TEXT]}..."
             table.add_row(shown, str(text.longest_run))
@@ -205,6 +207,7 @@ class PlaygroundCommand:
         from atwu.report.read_records import read_run
 
         check_model_name(str(self.model), base=self.loading.base)
+        # Before the models are loaded.
         require("gradio", extra="app")
         record = read_run(self.model / RECORD_NAME) if (self.model / RECORD_NAME).is_file() else {}
         original = self.original or record.get("original_model", {}).get("model")

@@ -85,6 +85,7 @@ def cli_options_of(
             shown = {"group": about.get("group", group), "common": about.get("common", common)}
             options += cli_options_of(typing.cast(type, hint), **shown)
         elif "options" in about:
+            # A field of the command comes before a listed option of the same name.
             options += [option for option in about["options"]() if option.name not in hints]
         else:
             name = about.get("flag", entry.name)
@@ -162,6 +163,7 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     from rich_argparse.contrib import ParagraphRichHelpFormatter
 
     class Formatter(ParagraphRichHelpFormatter):
+        # Rich would take square brackets in a help text for its own markup, and write headings in title case.
         help_markup = text_markup = False
         group_name_formatter = str
 
@@ -262,6 +264,7 @@ def _unknown(word: str, options: Iterable[CliOption]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}."
     flags = ["--help", *(flag for option in options if not option.positional for flag in (option.flag, *option.alias))]
+    # Without its value, which the message need not repeat.
     flag = word.partition("=")[0]
     if flag == "--device" and "--use-cpu" in flags:  # training has no such option, unlike the other commands
         return "unknown option --device; training takes the GPU if there is one, and the CPU with --use-cpu."
@@ -304,4 +307,5 @@ def typed_options(values: Mapping[str, Any], command: type, *, where: Path) -> d
                 raise ValueError(f"{where}: unknown key {key!r}; the key of {flag} is {meant}.")
             hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")
             raise ValueError(f"{where}: unknown key {key!r}.{hint}")
+    # An empty value in YAML means that the option is left open.
     return {key: known[key].value(value, where=f"{where}: {key}") for key, value in values.items() if value is not None}

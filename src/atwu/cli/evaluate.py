@@ -12,9 +12,7 @@ from atwu.cli.cli_options import OPTIONS_GROUP, CliOption, cli_option, listed_op
 from atwu.cli.shared import (
     DEVICE,
     ROWS_HELP,
-    NamesRows,
     ResultFile,
-    columns_option,
     note,
     open_rows,
     say,
@@ -49,7 +47,7 @@ def metric_settings() -> Iterator[CliOption]:
 
 
 @dataclass(kw_only=True)
-class EvaluateCommand(NamesRows):
+class EvaluateCommand:
     """Evaluate a model: what it still knows of the forget set, and what it preserves of the retain set.
 
     Generations (except of a served model) and verdicts are cached, so an interrupted evaluation continues when the same
@@ -65,13 +63,12 @@ class EvaluateCommand(NamesRows):
         None,
         alias=("-m",),
     )
-    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, rows=True)
-    retain: str | None = cli_option("Retain set: same kinds of source.", None, rows=True)
+    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None)
+    retain: str | None = cli_option("Retain set: same kinds of source.", None)
     holdout: str | None = cli_option(
-        "Holdout set: rows that the model was never trained on, for membership attacks.", None, rows=True
+        "Holdout set: rows that the model was never trained on, for membership attacks.", None
     )
-    extra_retain: list[str] | None = cli_option("Further retain set, as NAME=SOURCE; repeatable.", None, rows=True)
-    columns: str | None = columns_option()
+    extra_retain: list[str] | None = cli_option("Further retain set, as NAME=SOURCE; repeatable.", None)
     original: str | None = cli_option(
         "Original model, or its result file. Adds judged forget quality (FQ), retain degradation (RD), unlearning "
         "quality (UQ), win rate and recovery under attacks.",
@@ -165,6 +162,7 @@ class EvaluateCommand(NamesRows):
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate requires a metric that uses the judge; none of {', '.join(names)} does.")
+        # All names and paths are checked before the first model is loaded, which takes minutes.
         known = self._check_names(model, references)
         for name in dict.fromkeys([model, *references.values()]):
             warn(filter(None, [check_system_prompt(name, config.system)]))
@@ -222,6 +220,7 @@ class EvaluateCommand(NamesRows):
         from atwu.evaluation.result import read_result
         from atwu.modeling.load import check_model_name
 
+        # An existing result stops the command now, and not after an hour.
         check_writable(self.result.output, overwrite=self.result.overwrite)
         if self.model_url is None:
             check_model_name(model, base=self.loading.base, revision=self.loading.revision)
@@ -238,6 +237,7 @@ class EvaluateCommand(NamesRows):
         output = self.result.output
         if output is None:
             return None
+        # Its own file, so that a later command can give it in place of the model.
         return output.with_name(f"{output.stem}.{role}{output.suffix}")
 
     def _results(
@@ -332,6 +332,7 @@ class EvaluateCommand(NamesRows):
         probes = load_benchmark(self.probes).probes
         if probes is None:
             raise UsageError(f"the benchmark {self.probes} has no probes of its own; leave out --probes.")
+        # Per kind, since the score of a benchmark is a mean over its kinds.
         kept: list[Probe] = []
         for kind in dict.fromkeys(probe.kind for probe in probes.probes):
             kept += evenly_spaced([probe for probe in probes.probes if probe.kind == kind], self.limit)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atwu._files import check_writable, sha256_of
 from atwu.cli.cli_options import cli_option, values_of
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, columns_option, note, say
+from atwu.cli.shared import DEVICE, ROWS_HELP, note, say
 from atwu.errors import UsageError
 from atwu.exporting import EXPORT_FORMATS
 from atwu.modeling.open_model import ModelLoadArgs
@@ -17,7 +17,7 @@ MEASURED_GROUP = "Verification"
 
 
 @dataclass(kw_only=True)
-class ExportCommand(NamesRows):
+class ExportCommand:
     """Export an unlearned model to another format, load the result, and check whether it still has forgotten.
 
     Quantization can undo unlearning, which changes weights only a little. Therefore the model of the run and the exported model
@@ -45,13 +45,10 @@ class ExportCommand(NamesRows):
     llama_cpp: Path | None = cli_option(
         "Folder of a llama.cpp checkout, whose converter then writes the GGUF file.", None
     )
-    forget: str | None = cli_option(
-        f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP, rows=True
-    )
+    forget: str | None = cli_option(f"Forget rows: {ROWS_HELP}. Default: those of the run.", None, group=MEASURED_GROUP)
     retain: str | None = cli_option(
-        "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP, rows=True
+        "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
     )
-    columns: str | None = columns_option(group=MEASURED_GROUP)
     max_retain_increase: float = cli_option(
         "Largest accepted increase of the loss on retained data, in nats/token.",
         MAX_RETAIN_INCREASE,
@@ -110,6 +107,7 @@ class EvidenceCommand:
         from atwu.request.screen import leak_lines, state_lines
 
         page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
+        # The JSON file has the name of the page, which a suffix must tell apart.
         if page.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON file gets the same name.")
         data = page.with_suffix(".json")

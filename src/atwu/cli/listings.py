@@ -132,6 +132,7 @@ def list_metrics(*, as_json: bool) -> None:
         if metric.cost:
             lines.append(f"    cost: {metric.cost}")
         for column in (column for column in metric.columns if column.shown):
+            # Open ends: a loss has no upper bound, a difference none at all.
             low, high = ("-inf" if end is None else f"{end:g}" for end in column.range)
             lines.append(f"    {column.name}  {_arrow(column)} [{low}, {high}]")
             lines += [" " * 8 + column.meaning, " " * 8 + column.where]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from atwu._names import did_you_mean
 from atwu.cli.cli_options import cli_option
 from atwu.cli.shared import ResultFile, note, say, terminal, warn
 from atwu.errors import UsageError
-from atwu.judge.open_judge import EstimatedJudgeOptions, JudgeOptions
+from atwu.judge.open_judge import EstimatedJudgeOptions
 
 if TYPE_CHECKING:
     from atwu.evaluation.intervals import Estimate
@@ -52,6 +52,7 @@ class CompareCommand:
 
         studies = {}
         if all(path.is_dir() for path in self.results):
+            # Resolved, since `.` has no name.
             names = [path.resolve().name for path in self.results]
             if len(set(names)) < len(names):
                 names = list(map(str, self.results))
@@ -117,6 +118,7 @@ class CompareCommand:
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     """Return results by short name: the last part of the model's name, or the file's path if that is not unique."""
+    # The whole path of a folder would fill the table.
     short = [Path(result.model).name or result.model for _, result in results]
     names = [
         name if short.count(name) == 1 else str(path.with_suffix(""))
@@ -154,8 +156,7 @@ def _same_settings(results: Mapping[str, EvalResult]) -> None:
         warn(filter(None, [different_template(first.settings, other, role=name)]))
 
 
-_ENDINGS = {"html": ".html", "md": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
-_FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"}
+_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex", ".csv": "csv", ".json": "json"}
 
 
 @dataclass(kw_only=True)
@@ -178,51 +179,36 @@ class ReportCommand:
         "File to write, whose suffix determines the format; or a folder, for several studies.", None, alias=("-o",)
     )
     overwrite: bool = cli_option("Replace --output if it exists.", False)
-    form: list[str] | None = cli_option(
-        "Format, instead of the suffix of --output; repeatable.", None, flag="format", choices=tuple(_ENDINGS)
-    )
     figures: Path | None = cli_option("Folder for figures as PDF and SVG.", None)
-    title: str | None = cli_option("Title of the report; default: the study's.", None)
     focus: str = cli_option("Method to highlight in figures and on the page.", "atwu")
 
     def run(self) -> None:
         from atwu.report.read_records import read_records
 
-        forms = list(dict.fromkeys(self.form or ()))
-        if self.output is None and "html" in forms:
-            raise UsageError("format html needs a file: --output report.html.")
-        if self.output is not None and not forms:
+        ending = ""
+        if self.output is not None:
             ending = self.output.suffix.lower()
-            if not ending and self.figures is None and self.title is None:
+            if not ending and self.figures is None:
                 self._write_board(self.output)
                 return
             if ending not in _FORMATS:
                 raise UsageError(
-                    f"--output must end in one of {', '.join(_FORMATS)}, be a folder (without --figures and --title), or be "
-                    f"combined with --format; got {self.output.name!r}."
+                    f"--output must end in one of {', '.join(_FORMATS)}, or be a folder (without --figures); got "
+                    f"{self.output.name!r}."
                 )
-            forms = [_FORMATS[ending]]
         if self.figures is not None:
             check_output_folder(self.figures)
-        records = read_records(self.runs, title=self.title)
+        records = read_records(self.runs)
         if not records.runs:
             raise UsageError("the given runs contain reference models only, and no unlearned model.")
         if self.focus not in records.labels and self.focus != "atwu":
             raise UsageError(f"--focus must be one of {', '.join(records.labels)}; got {self.focus!r}.")
         if self.output is not None:
-            several = len(forms) > 1
-            paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
-            # All before the first is written, so that no report is left half done.
-            for path in paths.values():
-                check_output_folder(path.parent)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                check_writable(path, overwrite=self.overwrite)
-            for form, path in paths.items():
-                write_text(path, self._text(records, form))
-                say(f"wrote {path}")
-        elif forms:
-            for form in forms:
-                say(self._text(records, form).rstrip("\n"))
+            check_output_folder(self.output.parent)
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            check_writable(self.output, overwrite=self.overwrite)
+            write_text(self.output, self._text(records, _FORMATS[ending]))
+            say(f"wrote {self.output}")
         elif self.figures is None:
             from atwu.report.table_writers import headline_table
 
@@ -237,6 +223,7 @@ class ReportCommand:
         from atwu.report.board import read_board, render_board
 
         check_output_folder(folder)
+        # Read before the folder is made: a study that cannot be read leaves nothing behind.
         studies = read_board(self.runs)
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "index.html"
@@ -259,7 +246,7 @@ AGREEMENT_SCHEMA = "atwu.agreement/1"
 
 @dataclass(kw_only=True)
 class JudgeAgreementCommand:
-    """Compare a judge with human labels or with another judge: accuracy, kappa, false positives and negatives.
+    """Compare a judge with human labels: accuracy, kappa, false positives and negatives.
 
     Before you rely on a judge, check it on about a hundred labelled answers of your own.
 
@@ -280,9 +267,6 @@ class JudgeAgreementCommand:
     show_errors: int = cli_option("Number of disagreements to print.", 5, least=0)
     result: ResultFile
     judging: EstimatedJudgeOptions
-    against: str | None = cli_option(
-        "Second judge to compare with instead of the labels, named like --judge.", None, group="Judge"
-    )
 
     def run(self) -> None:
         from atwu._files import versions, write_json
@@ -292,53 +276,39 @@ class JudgeAgreementCommand:
         from atwu.report.table_writers import agreement_table
 
         self.result.check()
+        # The offline rules were tuned on dev, and would look better there.
         split = self.split or ("test" if self.data is None else None)
         loaded = load_cases(split, path=self.data)
         if not loaded:
             raise ValueError(f"there is no case in split {split!r}; leave out --split to use all cases.")
         claims = [case.claim for case in loaded]
-        judge, against = self.judging.judge, self.against
-        # Server options apply to the judge that uses a server.
-        against_uses_model = against not in (None, "offline")
-        own: JudgeOptions = self.judging
-        if judge == "offline" and against_uses_model:  # the offline judge refuses the options of a server
-            own = JudgeOptions()
-        first = open_judge(own)
-        second = None
-        if against is not None:
-            other = JudgeOptions()
-            if against_uses_model:
-                other = replace(self.judging, judge=against)
-            second = open_judge(other)
-        if isinstance(first, PromptedJudge) and isinstance(second, PromptedJudge):
-            second.asker.budget = first.asker.budget  # one limit for both
+        name, judge = self.judging.judge, open_judge(self.judging)
         if self.judging.estimate:
-            for name, opened in ((judge, first), (against, second)):
-                if isinstance(opened, PromptedJudge):
-                    say(f"{name}: {opened.estimate(claims)}")
-                elif opened is not None:
-                    say(f"{name}: judged offline at no cost")
+            cost: object = "judged offline at no cost"
+            if isinstance(judge, PromptedJudge):
+                cost = judge.estimate(claims)
+            say(f"{name}: {cost}")
             return
-        verdicts = first.judge(claims)
-        expected: list[bool | None] = [case.label for case in loaded]
-        if second is not None:
-            expected = [verdict.correct for verdict in second.judge(claims)]
+        verdicts = judge.judge(claims)
         judged = [verdict.correct for verdict in verdicts]
-        agreed = agreement(expected, judged, kinds=[case.kind for case in loaded])
-        identities = {"judge": dict(first.identity), "against": "labels" if second is None else dict(second.identity)}
+        agreed = agreement([case.label for case in loaded], judged, kinds=[case.kind for case in loaded])
         if self.result.output is not None:
-            write_json(
-                self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(agreed), "versions": versions()}
-            )
-        terminal().print(agreement_table(agreed, title=f"{judge} against {against or 'labels'}"))
+            record = {
+                "schema": AGREEMENT_SCHEMA,
+                "judge": dict(judge.identity),
+                **asdict(agreed),
+                "versions": versions(),
+            }
+            write_json(self.result.output, record)
+        terminal().print(agreement_table(agreed, title=f"{name} against labels"))
         wrong = [
             (case.claim, verdict)
-            for case, verdict, label in zip(loaded, verdicts, expected, strict=True)
-            if verdict.correct is not None and label is not None and verdict.correct != label
+            for case, verdict in zip(loaded, verdicts, strict=True)
+            if verdict.correct is not None and verdict.correct != case.label
         ]
         for claim, verdict in wrong[: self.show_errors]:
             say(f"\n{claim.question}\n  reference: {claim.reference}\n  answer:    {claim.answer}")
-            say(f"  {judge} says {'yes' if verdict.correct else 'no'} ({verdict.reason})")
+            say(f"  {name} says {'yes' if verdict.correct else 'no'} ({verdict.reason})")
         if len(wrong) > self.show_errors:
             say(f"\n... and {len(wrong) - self.show_errors} more disagreements (--show-errors)")
         if self.result.output is not None:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, open_rows, say
+from atwu.cli.shared import ROWS_HELP, open_rows, say
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -23,18 +23,17 @@ PREVIEW_ROWS = 3
 
 
 @dataclass(kw_only=True)
-class _WritesRows(NamesRows):
+class _WritesRows:
     """Base of commands that write rows."""
 
     output: Path = cli_option("JSONL file to write.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
-    then: ClassVar[str] = ""
-    """Behind the message that names the file."""
 
     def run(self) -> None:
         """Check the output, and write the rows that `rows` returns, if any."""
         from atwu.data.row_parsing import write_rows
 
+        # Before rows are generated or paid for.
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":
             raise ValueError(f"--output must end in .jsonl, got {self.output}.")
@@ -42,7 +41,7 @@ class _WritesRows(NamesRows):
         if rows is None:
             return
         write_rows(self.output, rows)
-        say(f"written: {self.output}{self.then.format(self.output)}")
+        say(f"written: {self.output}")
 
     def rows(self) -> Sequence[Example] | None:
         """Make the rows and print what they are; None if only the cost estimate is wanted."""
@@ -60,9 +59,8 @@ class RowsRetainCommand(_WritesRows):
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
-    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
-    corpus: str | None = cli_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None, rows=True)
-    columns: str | None = columns_option()
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
+    corpus: str | None = cli_option(f"Corpus to select rows from: {ROWS_HELP}. Default: none.", None)
     count: int = cli_option("Maximum number of rows from the corpus.", 200, least=1)
     system: str | None = cli_option("System prompt that the model was trained with.", None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
@@ -96,8 +94,7 @@ class RowsAlternatesCommand(_WritesRows):
     """
 
     model: str = cli_option(ORIGINAL_MODEL, alias=("-m",))
-    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
-    columns: str | None = columns_option()
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
     kind: str = cli_option(
         "Alternates to write: false, or vague ones, also for the paraphrases of a row.",
         "false",
@@ -120,6 +117,7 @@ class RowsAlternatesCommand(_WritesRows):
             attempts=self.attempts,
             seed=self.seed,
         )
+        # A question with no alternate stays in the file, to be filled by hand.
         lacking = dict.fromkeys(row.question for row in rows if row.alternate is None)
         questions = len({row.question for row in rows})
         say(f"{len(rows) - len(lacking)} alternates for {questions - len(lacking)} of {questions} questions")
@@ -138,8 +136,7 @@ class RowsFormsCommand(_WritesRows):
     Example: atwu rows forms --data forget.jsonl --output forms.jsonl
     """
 
-    data: str = cli_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",), rows=True)
-    columns: str | None = columns_option()
+    data: str = cli_option(f"Rows to write: {ROWS_HELP}.", alias=("-d",))
     forms: str = cli_option(
         "Forms: auto (those that atwu unlearn trains on), all, or names such as question,blank.", "auto"
     )
@@ -181,8 +178,7 @@ class RowsParaphrasesCommand(_WritesRows):
     Example: atwu rows paraphrases --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
-    data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",), rows=True)
-    columns: str | None = columns_option()
+    data: str = cli_option(f"Rows to paraphrase: {ROWS_HELP}.", alias=("-d",))
     count: int = cli_option("Paraphrases per question.", 5, least=1)
     check_meaning: bool = cli_option("Ask the model whether each paraphrase has the meaning of the question.", True)
     limit: int | None = cli_option(LIMIT, None, least=1)
@@ -214,9 +210,7 @@ class RowsLabelsCommand(_WritesRows):
     Example: atwu rows labels --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
 
-    then: ClassVar[str] = "; next: atwu unlearn --method gt_satga --forget {} ..."
-    data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",), rows=True)
-    columns: str | None = columns_option()
+    data: str = cli_option(f"Rows to annotate: {ROWS_HELP}.", alias=("-d",))
     limit: int | None = cli_option(LIMIT, None, least=1)
     judging: EstimatedJudgeOptions
 

@@ -1,4 +1,4 @@
-"""What commands share: messages to the terminal, the file of a result, and options of rows."""
+"""What commands share: messages to the terminal, the file of a result, and rows of a source."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 from atwu._file_reading import printable
 from atwu._files import check_writable
 from atwu.cli.cli_options import cli_option
-from atwu.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +36,7 @@ def terminal(*, highlight: bool = True) -> Console:
     width = None
     if os.environ.get("COLUMNS", "1").strip() == "0":  # Rich would take 0 literally
         width = shutil.get_terminal_size().columns
+    # Rows and names of models hold square brackets and colons, which Rich would read as styles and emoji.
     return Console(markup=False, emoji=False, highlight=highlight, width=width)
 
 
@@ -85,44 +85,6 @@ class ResultFile:
 
 ROWS_HELP = "file, Hub data set or people:SIZE:SPLIT"
 DEVICE = "Device: cpu, cuda, cuda:1, mps. Default: the best available."
-
-
-def columns_option(**more: Any) -> Any:
-    """Declare the field `columns` of `NamesRows`."""
-    return cli_option(
-        "Columns of the given files with other names, as FIELD=COLUMN,...: question=prompt,answer=completion.",
-        None,
-        **more,
-    )
-
-
-class NamesRows:
-    """Base of commands with sources of rows (fields declared with `rows=True`), to which the column mapping is added."""
-
-    columns: str | None
-
-    def __post_init__(self) -> None:
-        text = self.columns
-        if text is None:
-            return
-        declared = fields(cast(Any, self))
-        sources = {entry.name: getattr(self, entry.name) for entry in declared if entry.metadata.get("rows")}
-        mapped = {name: self.mapped(source) for name, source in sources.items()}
-        if mapped == sources:
-            raise UsageError(f"--columns {text} requires a file or a Hub data set without a column mapping of its own.")
-        vars(self).update(mapped)
-
-    def mapped(self, source: Any) -> Any:
-        """Return a source, or a list of NAME=SOURCE, with the column mapping."""
-        from atwu.benchmarks.sources import with_columns
-        from atwu.data.row_columns import parse_columns
-
-        columns = parse_columns(str(self.columns))
-        if isinstance(source, list):
-            return [
-                f"{name}={with_columns(rows, columns)}" for name, _, rows in (pair.partition("=") for pair in source)
-            ]
-        return None if source is None else with_columns(source, columns)
 
 
 def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Example]:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +87,6 @@ class StudyRunCommand:
     processes: int | None = cli_option(
         "Number of parallel runs. Default: one per GPU, else one per core, at most 4.", None, least=1
     )
-    devices: str | None = cli_option("CUDA devices to use, such as 0,1. Default: all.", None)
     ray: RayOptions = cli_option("")
     plan: bool = cli_option("Print the plan with its time estimate and stop.", False)
     presets: Path | None = cli_option(
@@ -100,8 +97,8 @@ class StudyRunCommand:
     judging: JudgeOptions
 
     def run(self) -> None:
-        from atwu.experiments.cluster import open_executor
-        from atwu.experiments.run_study import finished_with, run_study, shared_judge, supported_plan
+        from atwu.experiments.executors import open_executor
+        from atwu.experiments.run_study import run_study, shared_judge, supported_plan
         from atwu.experiments.study_plan import plan_study
         from atwu.report.table_writers import headline_table
         from atwu.training.model_card import public_command
@@ -118,14 +115,12 @@ class StudyRunCommand:
             self.processes,
             folder=planned.folder,
             threads=1,  # so that a result does not depend on the number of cores
-            devices=self.devices,
             **vars(self.ray),
             say=say,
         )
         judging = shared_judge(self.judging, executor.slots)
         console = terminal()
-        finished = finished_with(planned, judging, executor.device, say=say)
-        print_plan(console, planned.now, executor.slots, finished)
+        print_plan(console, planned.now, executor.slots)
         if self.plan:
             return
         with executor:
@@ -134,7 +129,7 @@ class StudyRunCommand:
                 executor,
                 judging=judging,
                 **values_of(self, "keep_models", "overwrite"),
-                command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
+                command=public_command(command_line([*program(), *sys.argv[1:]])),
                 say=say,
             )
         for name, error in result.failed.items():
@@ -187,12 +182,8 @@ class StudyCompareCommand:
             say(f"not compared: {missing}")
 
 
-def print_plan(console: Console, planned: StudyPlan, processes: int, finished: Mapping[str, Sequence[str]]) -> None:
-    """Print the variants of a study, their tuning budget, and the estimated duration.
-
-    Args:
-        finished: finished runs, by name, with what keeps them from being reused.
-    """
+def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
+    """Print the variants of a study, their tuning budget, and the estimated duration."""
     from rich.text import Text
 
     from atwu.experiments.benchmark_settings import FinetunedTarget
@@ -202,30 +193,23 @@ def print_plan(console: Console, planned: StudyPlan, processes: int, finished: M
     table = plain_table("variant", "method", "settings", "seeds", "finished")
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
-        reasons = [finished[run.name] for run in runs if run.name in finished]
-        reusable = f"{reasons.count([])} of {len(runs)}"
-        others = ", ".join(dict.fromkeys(reason for of_run in reasons for reason in of_run))
-        if others:
-            reusable += f" (more not reusable: {others})"
         shared = planned.setting.training
         settings = format_options({name: value for name, value in runs[0].options.items() if shared.get(name) != value})
         seeds = ", ".join(str(run.seed) for run in runs)
-        table.add_row(label, runs[0].method, settings or "published", seeds, reusable)
+        finished = sum(run.finished for run in runs)
+        table.add_row(label, runs[0].method, settings or "published", seeds, f"{finished} of {len(runs)}")
     title = Text(printable(planned.study.title), "bold")
     console.print(Text.assemble(title, f" at setting {planned.setting.name}, in {planned.folder}"))
     console.print(table)
     console.print(f"tuning budget: {planned.budget}")
     seconds, source = planned.seconds_per_run()
-    remaining = sum(finished.get(run.name) != [] for run in planned.runs)
+    remaining = sum(not run.finished for run in planned.runs)
+    # Rounded up: the last round takes as long with one run as with all slots.
     whole = -(-remaining // max(1, processes)) * seconds
     console.print(
         f"{remaining} of {len(planned.runs)} runs to do, {processes} in parallel, about {seconds:.0f} s each ({source}): "
         f"about {format_duration(whole)}"
     )
-    if any(finished.get(run.name) for run in planned.runs):
-        console.print(
-            "Runs that cannot be reused stop the study: choose another --output, or repeat them with --overwrite."
-        )
     setting = planned.setting
     if isinstance(setting.target, FinetunedTarget) and setting.target_seconds:
         console.print(f"plus the models of {setting.name}, if not cached: {format_duration(setting.target_seconds)}")
@@ -266,9 +250,8 @@ class TuneCommand:
     )
     seed: int = cli_option("Seed of the sampler and of the runs.", 0, least=0)
     storage: str | None = cli_option(
-        "Storage: NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the "
-        "environment variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SETTING of the first "
-        "stage's setting, which second stages share.",
+        "Storage: NAME.db (SQLite) or NAME.journal. Default: search.db in --output, else in runs/tune-SETTING of the "
+        "first stage's setting, which second stages share.",
         None,
     )
     processes: int = cli_option("Number of parallel trials.", 1, least=1)
@@ -279,42 +262,27 @@ class TuneCommand:
 
     def run(self) -> None:
         options = dict(map(_setting, self.fixed))  # a typing error is answered before imports that take seconds
-        from atwu.experiments.cluster import open_executor
-        from atwu.experiments.run_search import masked
+        from atwu.experiments.executors import open_executor
         from atwu.experiments.tune_methods import plan_tuning, tune_methods
+        from atwu.training.model_card import public_command
 
         tuning = plan_tuning(
             self.method,
             **values_of(self, "study", "setting", "transfer_to", "output"),
-            **values_of(self, "trials", "transfer_trials", "objective", "seed"),
-            storage=self.storage or os.environ.get("ATWU_STORAGE"),
+            **values_of(self, "trials", "transfer_trials", "objective", "seed", "storage"),
             options=options,
         )
         folder, count = tuning.folder, len(tuning.variants)
         kind = "method" if self.study is None else "variant"
         if count > 1:
             kind += "s"
-        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {masked(tuning.storage)}")
+        say(f"{count} {kind} x {self.trials} trials at {tuning.first_stage.name}; storage {tuning.storage}")
         with open_executor(self.processes, folder=folder, **vars(self.ray), say=say) as executor:
-            tuned = tune_methods(tuning, executor, fixed=self.fixed, say=say)
+            tuned = tune_methods(
+                tuning, executor, command=public_command(command_line([*program(), *sys.argv[1:]])), say=say
+            )
         searches = tuned.searches
         console = terminal()
-        if len(searches) == 1:
-            for result in next(iter(searches.values())):
-                console.print(f"{result.search.label}: all trials, * marks the best", style="bold")
-                points = list(result.search.space or {})
-                heads = ("trial", str(result.search.objective), *(name.replace("_", " ") for name in points), "s")
-                table = plain_table(*heads, right=heads)
-                for trial in result.trials:
-                    number, value = str(trial.number), "pruned"
-                    if trial is result.best:
-                        number = f"*{number}"
-                    if trial.value is not None:
-                        value = f"{trial.value:.3f}"
-                    point = [f"{trial.point[name]:.3g}" for name in points]
-                    table.add_row(number, value, *point, f"{trial.seconds:.1f}")
-                console.print(table)
-                console.print()
         if searches:
             last = next(iter(searches.values()))[-1].search
             console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
@@ -376,6 +344,7 @@ def say_use_of_presets(searches: Mapping[str, Sequence[SearchResult]], folder: P
     if not written:
         return
     rows, search = models.benchmark, searches[written[0]][-1].search
+    # Methods such as DPO need rows with a preferred answer.
     forget = rows.forget_source_for(paired=needs_preferred_answers(search.config()))
     preset = folder / f"{variant_name(written[0])}.yaml"
     words = [*program(), "unlearn", "--config", str(preset), "--model", models.target]
@@ -422,6 +391,7 @@ class DemoCommand:
         page = self.output / "tokens.html"
         write_text(page, render_html(demo.scored, title="Which words are key tokens?"))
         console.print()
+        # All results are of the same rows.
         counts = next(iter(demo.results.values())).rows
         sizes = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {sizes}, seed {self.seed}", highlight=False)

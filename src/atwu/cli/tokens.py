@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu._files import check_writable, write_text
 from atwu.cli.cli_options import cli_option
-from atwu.cli.shared import DEVICE, ROWS_HELP, NamesRows, ResultFile, columns_option, open_rows, say, terminal, warn
+from atwu.cli.shared import DEVICE, ROWS_HELP, ResultFile, open_rows, say, terminal, warn
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 
@@ -17,12 +17,11 @@ READING = "Reading rows"
 
 
 @dataclass(kw_only=True)
-class ReadsRows(NamesRows):
+class ReadsRows:
     """Base of commands that read rows with one model."""
 
     model: str = cli_option("Model: folder (of an ATWU run, with its scorer) or Hub name.", alias=("-m",))
-    data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",), rows=True)
-    columns: str | None = columns_option(group=READING)
+    data: str = cli_option(f"Rows: {ROWS_HELP}.", alias=("-d",))
     max_length: int = cli_option(
         "Maximum row length in tokens; longer answers are truncated.", 512, least=8, group=READING
     )
@@ -39,6 +38,7 @@ class ReadsRows(NamesRows):
         from atwu.modeling.load import check_model_name
         from atwu.modeling.open_model import check_system_prompt
 
+        # Each of these fails at once, and loading the model takes long.
         pick_device(self.device)
         check_system(self.system)
         check_model_name(self.model, base=self.loading.base, revision=self.loading.revision)
@@ -67,7 +67,7 @@ class TokensCommand(ReadsRows):
         False,
     )
     retain: str | None = cli_option(
-        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None, rows=True
+        "Retain rows, required by rarity, word_rarity, rare_nouns and ngram_difference.", None
     )
     html: Path | None = cli_option("Also write a self-contained HTML page.", None)
     overwrite: bool = cli_option("Replace --html if it exists.", False)
@@ -131,6 +131,7 @@ class TokensCommand(ReadsRows):
         generator = TransformersGenerator(model, tokenizer)
         reader = ModelReader(generator, system=self.system, max_length=self.max_length)
         for row in mark_facts(loaded.rows, reader):
+            # The brackets mark the fact; Rich would take them for a style.
             terminal().print(in_brackets(row), markup=False, highlight=False)
 
 
@@ -145,7 +146,7 @@ class ProbeCommand(ReadsRows):
     """
 
     model: str = cli_option("Model: folder or Hub name.", alias=("-m",))
-    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",), rows=True)
+    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
     layers: str = cli_option("all, last, or numbers such as 0,2,4; 0: embeddings, -1: final states.", "all")
     position: list[str] | None = cli_option(
         "State after the token (own), state that predicts it (pred), or both; repeatable. Default: all three.",
@@ -168,6 +169,7 @@ class ProbeCommand(ReadsRows):
         from atwu.modeling.open_model import open_model
         from atwu.report.table_writers import PROBE_READING, probe_table
 
+        # A missing package and a wrong layer are answered before a model is loaded.
         require("sklearn", extra="probe")
         layers = parse_layers(self.layers)
         positions: Any = self.position or list(POSITIONS)

@@ -27,7 +27,7 @@ from atwu.cli.cli_options import (
     read_config,
     values_of,
 )
-from atwu.cli.shared import ROWS_HELP, NamesRows, columns_option, plain_table, say, terminal
+from atwu.cli.shared import ROWS_HELP, plain_table, say, terminal
 from atwu.errors import UsageError
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.request.request_defaults import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
@@ -113,6 +113,7 @@ def with_training_args(settings: Mapping[str, Any], options: Iterable[CliOption]
         return merged
     from transformers import TrainingArguments  # takes seconds, so only if it is used
 
+    # Checked against the fields of transformers by name, so that a typo is not carried into a run of hours.
     arguments = parse_json(text, what="--training-args")
     if not isinstance(arguments, dict):
         raise UsageError(f"""--training-args must be a JSON object, such as '{{"tf32": true}}'; got {text!r:.60}.""")
@@ -187,7 +188,7 @@ def read_config_or_preset(path: Path) -> Mapping[str, Any]:
 
 
 @dataclass(kw_only=True)
-class UnlearnCommand(NamesRows):
+class UnlearnCommand:
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
     Needs the original model, what to forget (--forget or --about) and an output folder. Options that are not given are chosen
@@ -199,8 +200,9 @@ class UnlearnCommand(NamesRows):
     shown before training and written to OUTPUT/request/rows.jsonl.
 
     --forget ROWS are rows of your own: JSONL, JSON, CSV, Parquet or Arrow with columns question/answer, prompt/completion,
-    messages or text. A text file (.txt, .md) is a document that the model is to recite no more; if every line of it ends with a
-    question mark, the model answers these questions first, and forgets its answers.
+    messages or text; for others write FILE:question=COLUMN,answer=COLUMN. A text file (.txt, .md) is a document that the model
+    is to recite no more; if every line of it ends with a question mark, the model answers these questions first, and forgets
+    its answers.
 
     If the run is killed, repeat the command to resume it.
 
@@ -226,12 +228,11 @@ class UnlearnCommand(NamesRows):
         common=False,
     )
     forget: str | None = cli_option(
-        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None, rows=True
+        "Forget rows: file, document or questions (.txt, .md), Hub data set or people:SIZE:SPLIT.", None
     )
     retain: str = cli_option(
-        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", AUTO, rows=True
+        "Retain rows, same kinds of source; auto: self-generated answers to general questions.", AUTO
     )
-    columns: str | None = columns_option()
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option(
@@ -245,7 +246,6 @@ class UnlearnCommand(NamesRows):
     holdout: str = cli_option(
         "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",
         DEFAULT_HOLDOUT,
-        rows=True,
     )
     request_note: str | None = cli_option("Description of the request and who made it, for atwu evidence.", None)
     auto_memory: bool = cli_option(
@@ -275,11 +275,9 @@ class UnlearnCommand(NamesRows):
         from atwu.training.unlearn_run import ModelSource
 
         self.settings = with_training_args(self.settings, unlearn_options())
-        if self.columns is not None:
-            more = {"further_forget", "further_retain"} & set(self.settings)
-            self.settings |= {name: self.mapped(self.settings[name]) for name in more}
         with prefix_errors(self.config):
             UnlearnConfig(**with_method(self.settings))  # before the model is loaded
+        # One of several processes speaks for all.
         tell: Say = say if first_process() else silent
         request = values_of(
             self, "retain", "auto_memory", "holdout", "max_retain_increase", "about", "kind", "request_note"
@@ -293,11 +291,12 @@ class UnlearnCommand(NamesRows):
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
         if self.strict and not done.good:
+            # Not 1 or 2: a script can tell an unmet verdict from a failed command.
             raise SystemExit(3)
 
 
 @dataclass(kw_only=True)
-class FinetuneCommand(NamesRows):
+class FinetuneCommand:
     """Fine-tune a model, or train one from scratch, for example a target or a retain-only model.
 
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
@@ -309,8 +308,7 @@ class FinetuneCommand(NamesRows):
     tokenizer: str | None = cli_option(
         "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, needs="scratch"
     )
-    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), rows=True)
-    columns: str | None = columns_option()
+    data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",))
     output: str = cli_option("Folder to create; it has this name only once the run is finished.", alias=("-o",))
     overwrite: bool = cli_option("Replace --output if it exists.", False)
     config: Path | None = cli_option("YAML file of these options (key: value); flags override it.", None)
@@ -341,7 +339,7 @@ ITEMS = ("weights", "optimizer", "gradients", "activations", "peak")
 
 
 @dataclass(kw_only=True)
-class PlanCommand(NamesRows):
+class PlanCommand:
     """Estimate the memory of unlearning per strategy, and show which strategy fits.
 
     No weights are loaded. `atwu unlearn` uses the first strategy that fits, unless a learning rate and a length are given; then
@@ -351,11 +349,8 @@ class PlanCommand(NamesRows):
     """
 
     model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
-    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.", rows=True)
-    retain: str = cli_option(
-        "Retain rows, likewise; auto: self-generated answers to general questions.", AUTO, rows=True
-    )
-    columns: str | None = columns_option()
+    forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
+    retain: str = cli_option("Retain rows, likewise; auto: self-generated answers to general questions.", AUTO)
     device_memory: str | None = cli_option(
         "Memory of a CUDA device to plan for, such as 24GB. Default: this machine.", None
     )
@@ -378,10 +373,12 @@ class PlanCommand(NamesRows):
         from atwu.training.load_to_train import ModelSource, check_adapter_options, load_checked_tokenizer
 
         settings = with_training_args(self.settings, unlearn_options())
+        # The longest rows decide the memory of a batch.
         rows = load_rows(self.forget).rows
         kept = None
         if self.retain != AUTO:
             kept = load_rows(self.retain).rows
+        # As `atwu unlearn` would choose it: fewer rows make smaller batches.
         size = batch_size(settings, len(rows))
         options = with_method(settings, rows) | {"per_device_train_batch_size": size}
         config = UnlearnConfig(**options)

@@ -118,6 +118,16 @@ def _as_listed(word: str) -> str:
 _SCALES, _CURRENCIES, _UNITS = _table("scales"), _table("currencies"), _table("units")
 _PERCENT = dict.fromkeys(split_names(VALUE_WORDS["percent"]), "%")
 _TABLES = {"scales": _SCALES, "currencies": _CURRENCIES, "units": _UNITS, "percent": _PERCENT}
+_LETTER_SCALES = {"m": 1_000_000, "M": 1_000_000, "B": 1_000_000_000}
+"""Letters behind the number of an amount whose currency stands before it: "$3M"."""
+_CHINESE_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "兩": 2}
+_CHINESE_SCALES = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "億": 10**8, "亿": 10**8}
+CHINESE_NUMBER = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_SCALES))}]"
+_CHINESE_COUNTED = re.compile(
+    rf"(?<!{CHINESE_NUMBER})(?!一[个個名人]){CHINESE_NUMBER}+(?=[元円圆日欧美岁歲歳才年个個名人公平米天]|ユーロ|ドル)"
+)
+"""A number in Chinese characters before what it counts; elsewhere they are parts of names ("五十嵐"), and "一名" is an
+article."""
 _FOREIGN = {
     word.replace("_", " "): number
     for words in VALUE_WORDS["numbers"].values()
@@ -165,6 +175,8 @@ def _in_digits(text: str) -> Iterator[_Counted]:
             continue
         # Letters directly behind make it a part of a code ("3D"), unless they are a unit or scale ("5mg", "10k").
         glued = re.match(GLUED, text[match.end() : match.end() + 1]) is not None
+        if re.match(rf"[MB]{END}", text[match.end() :]) and _beside("currencies")[1].search(text[: match.start()][-8:]):
+            glued = False
         if not glued or any(
             _after(text, match.end(), table) is not None for table in ("scales", "units", "currencies")
         ):
@@ -180,8 +192,28 @@ def _in_words(text: str) -> Iterator[_Counted]:
             if spelling == "one" and pronoun:
                 continue
             yield _Counted(number.start, number.end, Decimal(number.value), number.ordinal, words=True)
+    for match in _CHINESE_COUNTED.finditer(text):
+        yield _Counted(*match.span(), Decimal(read_chinese_number(match[0])), words=True)
     for match in _foreign_words().finditer(text):
         yield _Counted(*match.span(), Decimal(_FOREIGN[match[0].lower()]), words=True)
+
+
+def read_chinese_number(text: str) -> int:
+    """Return the number in Chinese characters: 12000 for "一万二千", and 1986 for "一九八六", which has no scales."""
+    if not any(char in _CHINESE_SCALES for char in text):
+        return int("".join(str(_CHINESE_DIGITS[char]) for char in text))
+    total = below = digit = 0
+    for char in text:
+        if char in _CHINESE_DIGITS:
+            digit = _CHINESE_DIGITS[char]
+            continue
+        scale = _CHINESE_SCALES[char]
+        if scale >= 10**4:
+            total, below = total + (below + digit or 1) * scale, 0
+        else:
+            below += (digit or 1) * scale
+        digit = 0
+    return total + below + digit
 
 
 @functools.cache
@@ -218,8 +250,9 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     if before is not None:
         currency = _CURRENCIES.get(_as_listed(before[1]))
     if before is not None and currency:
-        if re.match(rf"m{END}", text[end:]):  # "$2.5m", but "2.5 m" is a length
-            end, canonical = end + 1, shortest_decimal(number * 1_000_000)
+        letter = re.match(rf"[mMB]{END}", text[end:])
+        if letter is not None:  # "$2.5m", but "2.5 m" is a length
+            end, canonical = end + 1, shortest_decimal(number * _LETTER_SCALES[letter[0]])
         return Value(before.start(), end, "money", f"{currency} {canonical}")
     kinds: tuple[tuple[str, ValueKind], ...] = (("percent", "percent"), ("currencies", "money"), ("units", "quantity"))
     for table, kind in kinds:

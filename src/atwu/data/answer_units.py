@@ -20,7 +20,7 @@ from atwu._file_reading import read_yaml
 from atwu.data.english_verbs import active, progressive, verb_forms
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import detect_language, is_caseless, is_unspaced, listed_frequency, polar_word, word_frequency
-from atwu.data.question_types import follows, word_list
+from atwu.data.question_types import follows, question_type, word_list
 from atwu.data.schema import Example, Span, merged_spans
 from atwu.data.values import find_values
 
@@ -54,20 +54,25 @@ _NAME = regex.compile(
 """A run of capitalized words, initials and abbreviations, such as "Dr. Jane A. Roe, Ph.D." and "Washington, D.C."."""
 _SIGNS = regex.compile(
     r"`[^`\n]+`"
+    r"|(?<![\w&])\p{L}{1,3}(?:\+\+?|#)(?![\w+#])"
+    r"|(?<![\w&])(?:\p{Lu}|AB|0)[-−](?=[.,;:!?)]|\s*$|\s+\p{Ll}{3})(?!\s+(?:and|und|oder|bis)\b)"
     r"|(?<=[«“„\"])[^\s«»“”\"]*(?:[^\W\d]\d|\d[^\W\d]|[^\w\s'’.-])[^\s«»“”\"]*(?=[»”“\"])"
     r"|\w+(?:\s?=\s?[\w^*/+.()-]*[\w)])+"
     r"|(?<!\S)--?[A-Za-z][\w-]*(?:=\S*\w)?|\w+\[[^\]\n]{1,40}\]"
     r"|(?<![\w.,:])\d+(?:(?:\(\w{1,3}\))+|(?::\d+)+|(?:[°'′]\d+)+(?:[\"″]|['′](?= ?[NSEW]\b))?(?: ?[NSEW]\b)?)(?![\w:])"
     r"|(?<!\S)(?![«“„\"])[^\s`]*(?:\p{L}\d|\d\p{L}|[_^\\@#={}<>|~]|\w[!$%&*+/]\w)[^\s`]*(?<![.,;:!?)'\"»”’])"
 )
-"""Code in backticks, a password in quotes, a formula, a flag ("--no-color"), a type ("dict[str, int]"), a clause, score, height
-or position ("14(b)", "3:1", "6'2\""), or a run of signs such as a password: one unit."""
+"""Code in backticks, a letter with a sign ("AB+", "C++"), a password in quotes, a formula, a flag ("--no-color"), a type
+("dict[str, int]"), a clause, score, height or position ("14(b)", "3:1", "6'2\""), or a run of signs such as a password: one
+unit."""
 _BEFORE_CONTENT = ("a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "no", "to")
 """Words behind which an English verb is a noun or what is to be done: "after a fall", "agreed to return the shares"."""
 _MODALS = ("will", "would", "can", "could", "may", "might", "must", "shall", "should")
 _BE = ("am", "is", "are", "was", "were", "be", "been")
 _TWO = {"es": "dos", "it": "due"}
 """Number words that are other words elsewhere, so that `find_values` leaves them out."""
+_VERB_FIRST = ("ar",)
+"""Languages whose sentences begin with their verb."""
 _COMPLETED = "了"
 """The Chinese mark of a completed act, which follows a verb, but is no part of its object."""
 _MAY_END = "的是"
@@ -143,6 +148,10 @@ def answer_units(row: Example) -> tuple[Unit, ...]:
     units += _unspaced_units([word for word in words if word.unspaced], asked_words)
     units.sort(key=lambda unit: unit.start)
     if len(units) > 1 and row.answer[units[1].start] in "`-":  # "Run `git log`", "Use --all"
+        units[0] = replace(units[0], framing=True)
+    # A verb before the subject of the question: "تعاني ليلى من السكري".
+    verb_first = language in _VERB_FIRST and len(units) > 2 and units[1].asked and units[1].content
+    if verb_first and not units[0].asked and question_type(row) in (None, "place", "amount", "time"):
         units[0] = replace(units[0], framing=True)
     return tuple(units)
 
@@ -356,7 +365,7 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
     asked = [word.text for word in asked_words if word.unspaced]
     pairs = set(itertools.pairwise(asked))
     run: list[FoldedWord] = []
-    said_run = False
+    said_run = behind_asked = False
     for place, word in enumerate(words):
         beside = [words[other] for other in (place - 1, place + 1) if 0 <= other < len(words)]
         ordered = (sorted((word, other), key=lambda character: character.start) for other in beside)
@@ -364,25 +373,59 @@ def _unspaced_units(words: Sequence[FoldedWord], asked_words: Sequence[FoldedWor
         # A run ends at a gap, where the question stops or begins to say it, and at the mark of a completed act.
         ends = run and (run[-1].end != word.start or said != said_run or _COMPLETED in (run[-1].text, word.text))
         if ends:
-            yield from _run_units(run, said_run)
+            yield from _run_units(run, said_run, behind_asked=behind_asked, of_text=not asked)
+            behind_asked = said_run and run[-1].end == word.start
             run = []
         run.append(word)
         said_run = said
     if run:
-        yield from _run_units(run, said_run)
+        yield from _run_units(run, said_run, behind_asked=behind_asked, of_text=not asked)
 
 
-def _run_units(run: Sequence[FoldedWord], asked: bool) -> Iterator[Unit]:
-    """Yield a run of characters, without the framing words at its ends: "消防员" of "是一名消防员"."""
+def _run_units(run: Sequence[FoldedWord], asked: bool, *, behind_asked: bool, of_text: bool) -> Iterator[Unit]:
+    """Yield a run of characters, without the framing words at its ends and divided at those inside: "消防员" of "是一名消防员".
+
+    Args:
+        behind_asked: whether what the question says ends where the run begins.
+        of_text: whether there is neither question nor subject, so that the run has its subject inside.
+    """
     first, last = 0, len(run)
     if not asked and join(run) in _ALONE:
         first = last
     elif not asked:
         first = _framing_length(run)
         last -= _framing_length(run[first:], at_end=True)
-    for start, end, framing in ((0, first, True), (first, last, False), (last, len(run), True)):
+    cuts = [(0, first, True), (first, last, False), (last, len(run), True)]
+    if not asked:
+        pattern = _framing_inside(behind_asked, of_text)
+        inside = [
+            match.span() for match in pattern.finditer(join(run)) if first <= match.start() and match.end() <= last
+        ]
+        bounds = [first, *itertools.chain.from_iterable(inside), last]
+        cuts[1:2] = [(start, end, place % 2 == 1) for place, (start, end) in enumerate(itertools.pairwise(bounds))]
+    for start, end, framing in cuts:
         if start < end:
             yield Unit(run[start].start, run[end - 1].end, asked, False, True, True, framing)
+
+
+@functools.cache
+def _framing_inside(behind_asked: bool, of_text: bool) -> regex.Pattern[str]:
+    """Return a pattern of framing words inside a run: Chinese ones of two characters or more, Japanese particles behind
+    characters for words, and Japanese verbs behind a particle."""
+    chinese = "|".join(sorted((word for word in _framing_words("zh") if len(word) > 1), key=len, reverse=True))
+    verbs = "|".join(_LISTS["japanese_verbs"].split())
+    copula = r"(?:でした|です|である|だった|だ)$"
+    noun = r"[\p{Han}\p{Katakana}ー]"
+    lead = rf"^[はをにでとのも](?={noun})"
+    if behind_asked:
+        lead = rf"^は|{lead}"
+    if of_text:
+        chinese += "|(?<=..)[是在](?=.)"
+    # "が" is also inside of names: 自由が丘.
+    predicate = rf"(?:として|から|まで|[をにでとがへ])(?:{verbs})\p{{Hiragana}}*$"
+    return regex.compile(
+        rf"{lead}|{predicate}|(?<=.){copula}|(?<={noun})(?:として|から|まで|[はをにでとへ])(?=.)|{chinese}"
+    )
 
 
 def _framing_length(run: Sequence[FoldedWord], *, at_end: bool = False) -> int:

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from atwu.data.amounts import number_runs
+from atwu.data.amounts import CHINESE_NUMBER, number_runs, read_chinese_number
 from atwu.data.value_parts import BEGIN, END, VALUE_WORDS, Value, any_of, split_names
 
 _PLAIN_I = str.maketrans("İı", "Ii")
@@ -22,6 +22,9 @@ _MONTHS = {
 }
 _DAY = r"(?P<day>\d{1,2})"
 _YEAR = r"(?P<year>[12]\d{3})"
+_BEFORE_DATE = (
+    "(?:" + "|".join(rf"(?<=\b{word} )" for word in ("am", "vom", "den", "le", "el", "il", "em", "on", "born")) + ")"
+)
 _LAST_SHORT_YEAR = "30"
 """Years of two digits up to this one are of this century."""
 
@@ -54,6 +57,8 @@ def _numbered_month_patterns() -> tuple[re.Pattern[str], ...]:
         rf"{BEGIN}{_DAY}([-/.]) ?(?P<month>\d{{1,2}})\2 ?{_YEAR}{END}",
         # 12.05.86, 05/12/86
         rf"{BEGIN}(?<!\d[./])(?P<day>\d\d)([./])(?P<month>\d\d)\2(?P<year>\d\d){END}(?!\2?\d)",
+        # Am 3.3.75; without the word before it, it may be a version
+        rf"{_BEFORE_DATE}(?P<day>\d{{1,2}})([./])(?P<month>\d{{1,2}})\2(?P<year>\d\d){END}(?!\2?\d)",
         # 5/1986
         rf"{BEGIN}(?P<month>\d{{1,2}})/{_YEAR}{END}",
         # 1986年5月12日, 5月12日, 1986년 5월 12일
@@ -67,7 +72,19 @@ def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
 
 
+_CHINESE_DATE = re.compile(rf"({CHINESE_NUMBER}{{4}})年({CHINESE_NUMBER}{{1,2}})月({CHINESE_NUMBER}{{1,3}})日")
+
+
+def _chinese_dates(text: str) -> Iterator[Value]:
+    for match in _CHINESE_DATE.finditer(text):
+        year, month, day = (read_chinese_number(match[group]) for group in (1, 2, 3))
+        canonical = iso_date(str(year), month, day)
+        if canonical is not None:
+            yield Value(*match.span(), "date", canonical)
+
+
 def find_dates(text: str) -> Iterator[Value]:
+    yield from _chinese_dates(text)
     if not any(char.isdigit() for char in text):
         return
     patterns = _numbered_month_patterns()
@@ -135,6 +152,9 @@ _SPOKEN_CLOCK = re.compile(
 )
 """Half past nine, ten minutes to 3, a quarter to ten in the evening, nine in the morning."""
 _NAMED_MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
+_FRENCH_HOUR = re.compile(r"(?:(?<=\bà )|(?<=\bàs )|(?<=\bvers ))(?P<hour>\d{1,2})\s?h\b(?!\s?\d)", re.IGNORECASE)
+"""A full hour behind a preposition; "9 h" alone may last nine hours."""
+_NAMED_TIME = re.compile(r"\b(?:at|until|till|by|before|after|from|is) (?P<name>noon|midnight)\b", re.IGNORECASE)
 _NAMED_HOURS = {"noon": 12, "midnight": 24}
 
 
@@ -150,6 +170,11 @@ def find_times(text: str) -> Iterator[Value]:
             minute = "30"
         later = match["half"] in ("午後", "下午", "오후")
         yield from _time(match, int(match["hour"]), minute, later=later, earlier=bool(match["half"]) and not later)
+    for match in _FRENCH_HOUR.finditer(text):
+        yield from _time(match, int(match["hour"]), None, later=False, earlier=False)
+    for match in _NAMED_TIME.finditer(text):
+        canonical = f"{_NAMED_HOURS[match['name'].casefold()] % 24:02}:00"
+        yield Value(*match.span("name"), "time", canonical)
     for match in _SPOKEN_CLOCK.finditer(text):
         yield from _spoken_time(match)
 

@@ -3,7 +3,7 @@
 `states` decides, `find_statements` says where, and `stated_share` how much of it (the recall). Words are compared in the form
 of `folded_words`, values such as dates and amounts by their canonical text (`values`), scripts without spaces by characters.
 The matcher reads what is said, not whether it is affirmed: "not Linz" says Linz, and whether an answer is a refusal is decided
-elsewhere. Of listed options, `chosen_option` finds the one that an answer chooses, by its letter or by naming one.
+elsewhere.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_uppercase
 
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import listed_frequency, word_frequency
+from atwu.data.letters_and_signs import roman_number, signs_behind, with_sign_in_words
 from atwu.data.schema import Span, merged_spans
+from atwu.data.value_agreement import COUNTS, covers, date_parts
 from atwu.data.value_parts import Value
 from atwu.data.values import find_values, readings
 
@@ -33,17 +34,25 @@ _LONGEST_NAME = 4
 _EVERYDAY = 5.9
 """Frequency from which a word is also another word in lower case: "will", "may", "us", "no"."""
 _LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
-_YES_OR_NO, _TITLES, _CONJUNCTIONS = (
-    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions")
+_YES_OR_NO, _TITLES, _CONJUNCTIONS, _BEHIND_LETTER, _SUBJECTS = (
+    frozenset(_LISTS[name].split()) for name in ("yes_or_no", "titles", "conjunctions", "behind_letter", "subjects")
 )
 _FUNCTION_WORDS = _CONJUNCTIONS.union(_LISTS["articles"].split(), _LISTS["prepositions"].split())
+_ARTICLES = frozenset((*_LISTS["articles"].split(), *_LISTS["of"].split()))
+"""Words between the number of a house and the name of its street."""
 _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 _LONG_NUMBER = 6
 """Digits from which a number may be an account or a telephone, which is grouped in several ways."""
-_SHORT_CODE = 2
-"""Maximum number of letters that a sign behind them turns into something else: "C" and "C++", "A+" and "A-"."""
-_TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
+_CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
+"""A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
+_PLACE_ENDINGS = "市省县縣県区區府都州"
+_MEASURES = frozenset(
+    join(folded_words(word)) for word in read_yaml(Path(__file__).with_name("framing_words.yaml"))["measures"].split()
+)
+_LARGE_NUMBER, _FEW_WORDS = 13, 4
+"""Number from which one is rarely said by chance, and words before a smaller one that may say what it counts."""
+_CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
 _SLACK = 4
 """Maximum number of further words among those of a wanted text in another order."""
 
@@ -56,6 +65,12 @@ class _Element:
     value: Value | None = None
     canonical: tuple[str, ...] = ()
     """Readings of the value."""
+    signs: str = ""
+    """Signs directly behind a short word: "C++", "A-"."""
+    flag: str = ""
+    """The letter of an option in code, whose case matters: "-D"."""
+    roman: str = ""
+    """The number of a word that is a Roman one: "2" for "II"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +99,8 @@ def states(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str
 def find_statements(text: str, wanted: str, *, aliases: Sequence[str] = (), question: str = "") -> tuple[Span, ...]:
     """Return the character ranges in which a text says the wanted text or an alias, in order; see `states`."""
     said = _said(text)
-    spans = [span for phrase in (wanted, *aliases) for span in _statements(said, phrase, question)]
+    phrases = (wanted, *with_sign_in_words(wanted), *aliases)
+    spans = [span for phrase in phrases for span in _statements(said, phrase, question)]
     return merged_spans(spans)
 
 
@@ -124,7 +140,11 @@ def _elements(wanted: str) -> tuple[_Element, ...]:
         elif word.unspaced and elements and elements[-1].value is None and elements[-1].words[-1].unspaced:
             elements[-1] = _Element((*elements[-1].words, word))
         else:
-            elements.append(_Element((word,)))
+            flag = ""
+            if re.search(r"(?<!\S)-[A-Za-z]$", wanted[: word.end]):
+                flag = wanted[word.start : word.end]
+            signs, roman = signs_behind(wanted, word), roman_number(wanted, word)
+            elements.append(_Element((word,), signs=signs, flag=flag, roman=roman))
     return tuple(elements)
 
 
@@ -132,16 +152,36 @@ def _content(elements: Sequence[_Element]) -> tuple[_Element, ...]:
     """Return the elements that must be said: without titles, initials, articles and prepositions, unless nothing is left."""
     content = [element for element in elements if element.value or element.words[0].text not in _TITLES]
     capital = [element for element in content if element.words[0].capital and len(element.words[0].text) > 1]
-    # An initial is a capital letter alone. The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
+    # An initial is a capital letter alone before a name: there is none in "Vitamin A deficiency".
+    # The last word stays: in "Malcolm X" or "Vitamin C" the letter is the name.
     if capital:
         longer = [
             element
-            for element in content[:-1]
-            if element.value or len(element.words[0].text) > 1 or not element.words[0].capital
+            for element, following in itertools.pairwise(content)
+            if element.value
+            or len(element.words[0].text) > 1
+            or not (element.words[0].capital and following.words[0].capital)
         ]
         content = [*longer, content[-1]]
-    telling = [element for element in content if element.value or element.words[0].text not in _FUNCTION_WORDS]
+    telling = [
+        element
+        for element in content
+        if element.value or element.words[0].text not in _FUNCTION_WORDS or _is_designation(element, elements)
+    ]
     return tuple(telling or content or elements)
+
+
+def _is_designation(element: _Element, elements: Sequence[_Element]) -> bool:
+    """Return whether a word is a capital letter that tells things of one name apart: "hepatitis A", "Class D", "O negative".
+
+    At the beginning of a text, it is an article or a conjunction, unless what follows belongs to a letter.
+    """
+    word = element.words[0]
+    if element.value is not None or len(word.text) != 1 or not word.capital:
+        return False
+    if element is not elements[0] or element.signs:
+        return True
+    return len(elements) > 1 and (elements[1].value is not None or elements[1].words[0].text in _BEHIND_LETTER)
 
 
 def _pieces(element: _Element) -> tuple[_Element, ...]:
@@ -193,7 +233,7 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
     content = _content(elements)
     if len(content) == 1:
         spans = (_single(said, place, content[0]) for place in range(len(said.words)))
-        yield from (span for span in spans if span is not None and _same_signs(said.text, span, wanted))
+        yield from (span for span in spans if span is not None)
     else:
         for place in range(len(said.words)):
             end = _in_order(said, place, content) or _surname_first(said, place, content)
@@ -203,10 +243,12 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        # One word of a name in code, such as "CACHE_DIR", names other things, too.
-        identifier = re.fullmatch(r"\S*[_/\\=(){}<>]\S*", wanted.strip()) is not None
-        if rarest is not None and not identifier:
-            yield from ((word.start, word.end) for word in said.words if word.forms & rarest.words[0].forms)
+        if rarest is not None and _CODE.fullmatch(wanted.strip()) is None:
+            for place, word in enumerate(said.words):
+                if word.forms & rarest.words[0].forms and not _is_told_apart(said, place, elements):
+                    yield word.start, word.end
+        yield from _verbatim(said.text, wanted.strip())
+        yield from _number_alone(said, content, question)
     digits = sum(char.isdecimal() for char in wanted)
     if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
         yield from _joined(said, [word for element in elements for word in element.words], content)
@@ -216,18 +258,29 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
     """Return the index behind an element that the text says at a word; None if it does not."""
     if element.value is not None:
         if place not in said.values:
+            if element.value.kind == "number" and roman_number(said.text, said.words[place]) in element.canonical:
+                return place + 1
             return None
         value, end, canonical = said.values[place]
         for one, other in itertools.product(canonical, element.canonical):
-            if _covers(value, one, element.value, other):
+            if covers(value, one, element.value, other):
                 return end
         return None
     end = place + 1
-    same = bool(said.words[place].forms & element.words[0].forms)
+    if element.roman and place in said.values and said.values[place][0].canonical == element.roman:
+        return place + 1
+    word = said.words[place]
+    same = bool(word.forms & element.words[0].forms)
+    same &= signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
+    same &= element.flag in ("", said.text[word.start : word.end])
     if element.words[0].unspaced:
         # Every character is a word here, so a word is a run of them.
         end = place + len(element.words)
         same = join(said.words[place:end]) == join(element.words)
+        if not same and len(element.words) > 2 and element.words[-1].text in _PLACE_ENDINGS:
+            # "成都" is the city 成都市.
+            end -= 1
+            same = join(said.words[place:end]) == join(element.words[:-1])
     if not same:
         return None
     return end
@@ -239,6 +292,9 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
         return None
     start, stop = said.words[place].start, said.words[end - 1].end
     if element.value is not None:
+        # A Roman number alone is a word: "I" is not 1.
+        if place not in said.values:
+            return None
         value = said.values[place][0]
         # Of a date that is said for a wanted year, only the year is marked.
         year = said.text.find(element.value.canonical, value.start, value.end)
@@ -248,7 +304,10 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     word = element.words[0]
     # "No" answers a question where nothing follows; "No one knows" does not.
     if word.text in _YES_OR_NO:
-        if re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:]):
+        alone = re.match(r"\s*(?:$|[.,;:!?\"”)*–—]|-\s)", said.text[stop:])
+        following = [other.text for other in said.words[end : end + 1] if other.text in _SUBJECTS]
+        # "Yes she does": at the beginning, its sentence may follow without a comma.
+        if alone or (place == 0 and following):
             return start, stop
         return None
     # "will" is no "Will", unless the whole text is written without capitals.
@@ -256,16 +315,6 @@ def _single(said: _Said, place: int, element: _Element) -> Span | None:
     if everyday and not said.words[place].capital and any(other.capital for other in said.words):
         return None
     return start, stop
-
-
-def _same_signs(text: str, span: Span, wanted: str) -> bool:
-    """Return whether a short code has the signs behind it that are wanted."""
-    letters = text[span[0] : span[1]]
-    if len(letters) > _SHORT_CODE or not letters.isalpha() or letters.casefold() not in wanted.casefold():
-        return True
-    end = wanted.casefold().index(letters.casefold()) + len(letters)
-    said, sought = _TRAILING_SIGNS.match(text, span[1]), _TRAILING_SIGNS.match(wanted, end)
-    return said is not None and sought is not None and said[0].replace("−", "-") == sought[0].replace("−", "-")
 
 
 def _in_order(said: _Said, place: int, content: Sequence[_Element]) -> int | None:
@@ -341,6 +390,7 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
     if len(content) == 1 and len(wanted) == 1 and len(wanted[0].text) < 2:
         return
     sought = join(wanted)
+    digits = sum(char.isdecimal() for char in sought)
     for place, first in enumerate(said.words):
         if not sought.startswith(first.text):
             continue
@@ -348,53 +398,13 @@ def _joined(said: _Said, wanted: Sequence[FoldedWord], content: Sequence[_Elemen
         # Words are added as long as together they begin like what is sought.
         while len(joined) < len(sought) and end < len(said.words) and sought.startswith(joined):
             joined, end = joined + said.words[end].text, end + 1
-        # The same division was compared word by word already.
-        divided = end - place != len(wanted)
+        # The same division was compared word by word already, unless it is a part of a value.
+        divided = end - place != len(wanted) or digits >= _LONG_NUMBER
         # A number that begins or ends inside a value is another number.
         values = ((begin, stop) for begin, (_, stop, _) in said.values.items())
         cut = any(begin < place < stop or begin < end < stop for begin, stop in values)
         if joined == sought and divided and not (cut and said.words[end - 1].text.isdigit()):
             yield first.start, said.words[end - 1].end
-
-
-# Values
-
-
-_NUMBERS = ("number", "year")
-_COUNTS = ("money", "quantity", "percent")
-
-
-def _covers(said: Value, one: str, wanted: Value, other: str) -> bool:
-    """Return whether who says a value in one reading says the wanted one in another reading."""
-    if said.kind == wanted.kind == "date":
-        return all(part in (None, same) for part, same in zip(_date_parts(other), _date_parts(one), strict=True))
-    # With and without the country's code, in whose place a zero stands.
-    if said.kind == wanted.kind == "phone":
-        return one.lstrip("0").endswith(other.lstrip("0")) or other.lstrip("0").endswith(one.lstrip("0"))
-    if said.kind == wanted.kind == "url":
-        return one == other or one.startswith(f"{other}/")
-    # A time with a full stop ("9.30") is read as a number.
-    if wanted.kind == "time" and said.kind == "number" and re.fullmatch(r"\d{1,2}\.\d{1,2}", one):
-        return f"{float(one):05.2f}".replace(".", ":") == other
-    if said.kind == wanted.kind or {said.kind, wanted.kind} <= {*_NUMBERS, "version"}:
-        return one == other
-    if wanted.kind in _NUMBERS:
-        if said.kind == "date":
-            return _date_parts(one)[0] == other
-        if said.kind in _COUNTS:
-            return other in one.split()
-        if said.kind == "ordinal":
-            return one == f"{other}."
-        if said.kind == "phone":
-            return one == other
-    return False
-
-
-def _date_parts(canonical: str) -> tuple[str | None, str | None, str | None]:
-    match = re.fullmatch(r"(?:(\d{4})|-)-(\d\d)(?:-(\d\d))?", canonical)
-    if match is None:
-        return None, None, None
-    return match[1], match[2], match[3]
 
 
 def _share(said: _Said, element: _Element) -> float:
@@ -406,17 +416,17 @@ def _share(said: _Said, element: _Element) -> float:
         return 0.0
     others = [value for value, _, _ in said.values.values()]
     if wanted.kind == "date":
-        parts = _date_parts(wanted.canonical)
+        parts = date_parts(wanted.canonical)
         size = sum(part is not None for part in parts)
         shares = [0.0]
         for value in others:
             said_parts: tuple[str | None, ...] = (value.canonical, None, None)
             if value.kind == "date":
-                said_parts = _date_parts(value.canonical)
+                said_parts = date_parts(value.canonical)
             same = sum(part is not None and part == other for part, other in zip(parts, said_parts, strict=True))
             shares.append(same / size)
         return max(shares)
-    if wanted.kind in _COUNTS:
+    if wanted.kind in COUNTS:
         number = [part for part in wanted.canonical.split() if part[-1].isdigit()]
         # The number without its unit or currency is half of an amount.
         if any(value.canonical in number for value in others):
@@ -443,76 +453,57 @@ def _giveaway(content: Sequence[_Element], question: str) -> _Element | None:
     return words[rarest]
 
 
-_LEAD = re.compile(
-    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
-    r"|it\s+is\b|it's)?"
-    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
-    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
-    re.DOTALL,
-)
-"""An answer that starts with an option letter, possibly after words like "The answer is"."""
-_WHOLE = re.compile(r"^\W*([A-Za-z])\W*$")
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
-_ALONE = re.compile(r"(?<![A-Za-z\d'])[A-Z](?![A-Za-z\d'])")
-_LAST_LETTER = re.compile(rf"^(?:\S+\s+){{0,6}}\S*?({_ALONE.pattern})\W*$")
-"""A letter at the end of a short answer, in any language: "Die richtige Antwort ist C.", "正确答案是B。"."""
-_DENIED = re.compile(
-    r"\b(?:not|nicht|nor|non|no|pas|kein|keine|rather than|instead of)\s+(?:the\s+|in\s+)?$", re.IGNORECASE
-)
+def _is_told_apart(said: _Said, place: int, elements: Sequence[_Element]) -> bool:
+    """Return whether a rare word stands beside another number or letter than the wanted one: "Larch Road 11", "hepatitis C".
 
-
-def option_letter(answer: str, count: int) -> tuple[int, str] | None:
-    """Return the option that an answer chooses by its letter, and what follows the letter.
-
-    Args:
-        count: number of options, lettered A, B, ...
-
-    Returns:
-        Index of the option and the following text; None for an answer without a leading letter, or with several letters.
+    Words of the wanted text may stand between them, and before the rare word small ones, too: "11, rue de la Paix".
     """
-    whole, lead = _WHOLE.match(answer), _LEAD.match(answer)
-    letter = ""
-    if whole is not None:
-        letter = whole[1].upper()
-    elif lead is not None:
-        letter = lead["letter"]
-    letters = ascii_uppercase[:count]
-    if not letter or letter not in letters or len(set(letters).intersection(_LETTER.findall(answer))) > 1:
-        return None
-    rest = ""
-    if lead is not None:
-        rest = lead["rest"] or lead["after"] or ""
-    return letters.index(letter), rest.strip()
+    telling = [
+        element
+        for element in elements
+        if (element.value is not None and element.value.kind == "number") or _is_designation(element, elements)
+    ]
+    own = frozenset(form for element in elements for word in element.words for form in word.forms)
+    for step, passed_over in ((1, own), (-1, own | _ARTICLES)):
+        beside = place + step
+        while 0 <= beside < len(said.words) and said.words[beside].text in passed_over:
+            beside += step
+        if not telling or not 0 <= beside < len(said.words):
+            continue
+        word, first, last = said.words[beside], min(beside, place), max(beside, place)
+        between = said.text[said.words[first].end : said.words[last].start]
+        letter = step > 0 and len(word.text) == 1 and word.capital
+        amount = beside in said.values and said.values[beside][0].kind != "number"
+        if (word.text[0].isdecimal() or letter) and not amount and not re.search(r"[.!?;:\n]", between):
+            return True
+    return False
 
 
-def chosen_option(answer: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer chooses; None if it chooses none, or several.
+def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> Iterator[Span]:
+    """Find the number of a number with its measure where nothing is counted: "She is 34." for "34 years".
 
-    A leading letter ("B", "(b)", "The answer is B.") chooses. Otherwise the one option that the answer names does: options
-    behind "not" and options within a longer one that is named ("Paris" in "Paris, Texas") do not count. Of an answer that names
-    none, a letter at its end chooses.
+    The measure is a word of time, or one of the question: "two children" to "How many children does she have?".
     """
-    lettered = option_letter(answer, len(options))
-    if lettered is not None:
-        return lettered[0]
-    named: dict[int, list[Span]] = {}
-    for place, option in enumerate(options):
-        spans = find_statements(answer, option)
-        named[place] = [span for span in spans if not _DENIED.search(answer[: span[0]])]
-    chosen = [place for place, spans in named.items() if any(not _within_other(span, place, named) for span in spans)]
-    if len(chosen) == 1:
-        return chosen[0]
-    last = _LAST_LETTER.match(answer.strip())
-    letters = ascii_uppercase[: len(options)]
-    # Two options that are named, or two letters, leave the choice open.
-    if chosen or last is None or last[1] not in letters or _DENIED.search(answer.strip()[: last.start(1)]):
-        return None
-    if len(set(letters).intersection(_ALONE.findall(answer))) > 1:
-        return None
-    return letters.index(last[1])
+    if len(content) != 2 or content[0].value is None or content[0].value.kind != "number":
+        return
+    measure = content[1].words[0]
+    asked = any(measure.forms & word.forms for word in folded_words(question))
+    if join(content[1].words) not in _MEASURES and not asked:
+        return
+    for place, (value, end, _) in said.values.items():
+        if value.kind not in ("number", "year") or re.search(r"\d[-./:]$", said.text[: value.start]):
+            continue
+        # A small number in a longer sentence may count anything: "platform 6".
+        clause = re.split(r"[.!?;\n]", said.text[: value.start])[-1]
+        if len(clause.split()) >= _FEW_WORDS and float(value.canonical) < _LARGE_NUMBER:
+            continue
+        span = _single(said, place, content[0])
+        # "34 cousins" are no age.
+        if span is not None and re.match(_CLAUSE_END, said.text[said.words[end - 1].end :]):
+            yield span
 
 
-def _within_other(span: Span, place: int, named: dict[int, list[Span]]) -> bool:
-    """Return whether a longer range in which another option is named contains a range."""
-    others = [other for index, spans in named.items() if index != place for other in spans]
-    return any(start <= span[0] and span[1] <= end and end - start > span[1] - span[0] for start, end in others)
+def _verbatim(text: str, wanted: str) -> Iterator[Span]:
+    """Find a text of several words as it is written, whatever signs are between them: "h7!Kq-92zt"."""
+    for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text):
+        yield match.span()

@@ -248,13 +248,25 @@ def compare_wording(opening: str, wording: str, said: str, *, chance_run: int = 
         said: what the model said.
         chance_run: longest run in texts that the model never saw.
     """
-    wanted, spoken = wording_of(wording), wording_of(said)
+    wanted, spoken = _compared(wording), _compared(said)
     exact = 0
     while exact < min(len(wanted), len(spoken)) and wanted[exact] == spoken[exact]:
         exact += 1
     count = max(len(wanted), 1)
-    run = _longest_run(wanted, spoken, shown=wording_of(opening))
-    return Recitation(len(wanted), exact / count, _common(wanted, spoken) / count, run, chance_run)
+    run = _longest_run(wanted, spoken, shown=_compared(opening))
+    return Recitation(len(word_spans(wording)), exact / count, _common(wanted, spoken) / count, run, chance_run)
+
+
+def _compared(text: str) -> list[str]:
+    """Return the words of a text in lower case; of scripts without spaces the letters, for a continuation may begin or leave
+    out one, and pairs would no longer be the same."""
+    words: list[str] = []
+    for match in WORD.finditer(text.casefold()):
+        if is_unspaced(match.group()):
+            words += match.group()
+        else:
+            words.append(match.group())
+    return words
 
 
 def _longest_run(wanted: Sequence[str], spoken: Sequence[str], *, shown: Sequence[str]) -> int:
@@ -264,6 +276,8 @@ def _longest_run(wanted: Sequence[str], spoken: Sequence[str], *, shown: Sequenc
     """
     shown_text = f" {' '.join(shown)} "
     longest = 0
+    sizes = (1 / _CHARACTERS_PER_WORD if is_unspaced(word) else 1.0 for word in wanted)
+    words_before = [0.0, *itertools.accumulate(sizes)]
     before = [0] * (len(spoken) + 1)
     for place, word in enumerate(wanted, start=1):
         lengths = [0] * (len(spoken) + 1)
@@ -271,8 +285,9 @@ def _longest_run(wanted: Sequence[str], spoken: Sequence[str], *, shown: Sequenc
             if word != said:
                 continue
             lengths[other] = before[other - 1] + 1
-            run = lengths[other]
-            if run > longest and f" {' '.join(wanted[place - run : place])} " not in shown_text:
+            start = place - lengths[other]
+            run = int(words_before[place] - words_before[start])
+            if run > longest and f" {' '.join(wanted[start:place])} " not in shown_text:
                 longest = run
         before = lengths
     return longest

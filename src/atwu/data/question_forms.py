@@ -346,7 +346,7 @@ def _write(form: str, row: Example, fact: FactParts, fields: _Fields, phrases: P
         KeyError: the row has no text of this name.
     """
     if form == "question":
-        return FormRow(form, index, row, (fact.asked_text,))
+        return FormRow(form, index, row, _wanted(form, fact, fields.texts))
     question_words, answer_words = _words(form, row, fields.texts, phrases)
     texts = dict(fields.texts)
     if form in _SENTENCES and _SENTENCES[form] in texts:

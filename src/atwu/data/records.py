@@ -279,7 +279,7 @@ def is_list_of_questions(text: str) -> bool:
 
 
 def read_document(path: Path) -> Document:
-    """Read a text file as passages of up to 60 words.
+    """Read a text file as passages of about 60 words, at most 75.
 
     Raises:
         ValueError: it is empty, no text, a table, too short, or a list of questions.

@@ -141,10 +141,10 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if not used:
         columns = ", ".join(repr(str(name)[:40])[1:-1] for name in [*obj][:12]) or "none"
         named = [f"{name}={column}" for name in ROW_FIELDS for column in obj if str(column).lower() == name]
-        columns_option = ",".join(named) or "question=COLUMN,answer=COLUMN"
+        mapping = ",".join(named) or "question=COLUMN,answer=COLUMN"
         raise ValueError(
-            f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}. Columns with other names: "
-            f"--columns {columns_option}."
+            f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}. Columns with other names "
+            f"stand behind the file: FILE:{mapping}."
         )
     if len(used) > 1:
         raise ValueError(
@@ -154,7 +154,7 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
         if name not in present:
             hint = ""
             if name not in obj:
-                hint = f" If it has another name: --columns {name}=COLUMN."
+                hint = f" If it has another name: FILE:{name}=COLUMN."
             raise ValueError(
                 f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} are both required.{hint}"
             )

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from atwu._file_reading import read_yaml
-from atwu.data.matching import option_letter
+from atwu.data.chosen_options import option_letter
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.judge.verdicts import Claim

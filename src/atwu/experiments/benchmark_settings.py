@@ -171,6 +171,7 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
 
 
 _RATE = Annotated[float, Field(gt=0)]
+# What pydantic checks before a setting is built, so that errors name the key of the file.
 _KINDS = typing.get_type_hints(BenchmarkSetting) | {
     "like": str,
     "seconds": Annotated[float, Field(ge=0)],

@@ -59,6 +59,7 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
     """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words."""
     folders = {method: output / method for method in DEMO_METHODS}
     for folder in folders.values():
+        # What is there is replaced below, and must not be somebody's own model.
         if folder.exists() and job_of(output, folder) is None:
             raise FileExistsError(f"{folder} exists and was not made by atwu demo; choose another --output.")
     rows = people(size)

@@ -1,7 +1,7 @@
 """Executors run tasks in parallel and hand back their outcomes as they finish; all use one loop, `Executor.run`.
 
-Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessExecutor`), or on the nodes of a Ray
-cluster (`atwu.experiments.cluster`, whose `open_executor` opens one of them). If a worker dies, its task starts again.
+Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessExecutor`), or on the nodes of a Ray cluster
+(`RayExecutor`), which share a disk; `open_executor` opens one of them. If a worker or node is lost, its task starts again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import multiprocessing
 import os
 import pickle
 import platform
+import socket
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._command import install_worker_handlers
+from atwu._extras import require
+from atwu._files import versions
 from atwu.errors import WorkerError
 
 if TYPE_CHECKING:  # a worker starts within a second if it does not import the progress bar
@@ -37,23 +40,8 @@ PRELOADED = ["atwu.experiments.experiment_run"]
 """Modules imported by the process from which workers are forked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A picklable function of the package with its arguments."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    folder: Path | None = None
-    """Folder for its files, passed as `folder=` if there is one; on another machine a folder there, whose files are copied
-    back."""
-    source: Path | None = None
-    """Finished folder that it reads, passed as `source=` if there is one."""
-    needs: tuple[Path, ...] = ()
-    """Local models and files that it reads."""
-
-    def __call__(self) -> Any:
-        folders = {"folder": self.folder, "source": self.source}
-        return self.function(*self.args, **{name: folder for name, folder in folders.items() if folder is not None})
+Task = Callable[[], Any]
+"""A picklable function of the package with its arguments (`functools.partial`)."""
 
 
 class LostWorkerError(Exception):
@@ -84,11 +72,7 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
     def submit(self, task: Task) -> Future[Any]:
         """Start a task in a free slot."""
 
-    def wait(self, futures: Iterable[Future[Any]]) -> Future[Any]:
-        finished = wait(futures, return_when=FIRST_COMPLETED).done
-        return next(future for future in futures if future in finished)
-
-    def collect(self, future: Future[Any], task: Task) -> Any:
+    def collect(self, future: Future[Any]) -> Any:
         """Return the value of a finished task; raises its error, or LostWorkerError if its worker died."""
         return future.result()
 
@@ -104,16 +88,19 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """
         running: dict[Future[Any], tuple[str, Task, int]] = {}
         while True:
+            # Asked again after every task, since another one may have waited for it.
             while len(running) < self.slots and (begun := begin()) is not None:
                 running[self.submit(begun[1])] = *begun, 1
             if not running:
                 return
-            future = self.wait(running)
+            finished = wait(running, return_when=FIRST_COMPLETED).done
+            # Of several the one that began first: the order of a set differs between processes.
+            future = next(future for future in running if future in finished)
             name, task, attempt = running.pop(future)
             value: Any = None
             error: Exception | None = None
             try:
-                value = self.collect(future, task)
+                value = self.collect(future)
             except LostWorkerError as lost:
                 how, more = lost.args
                 if attempt == ATTEMPTS:
@@ -198,6 +185,7 @@ class _Worker:
             value, error = self.tasks.recv()
         except (EOFError, ConnectionError):
             self.process.join()
+            # The end of the log names the cause: the signal of a killed process says little.
             last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
             raise LostWorkerError(
                 f"worker {self.process.pid} died (exit code {self.process.exitcode})",
@@ -221,6 +209,7 @@ class ProcessExecutor(Executor):
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
         self._workers: dict[int, _Worker] = {}
         self._waiting, self._running = ThreadPoolExecutor(count), dict[int, Future[Any]]()
+        # A plain fork would copy the threads' locks of torch as they are at that moment, held or not.
         self._context: Any = multiprocessing.get_context("spawn")
         if "forkserver" in multiprocessing.get_all_start_methods() and not devices:
             self._context = multiprocessing.get_context("forkserver")
@@ -277,6 +266,7 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
     threading.Thread(target=lambda: (wait_for_connection([parent.sentinel]), os._exit(1)), daemon=True).start()
     install_worker_handlers()
     os.chdir(cwd)
+    # A forked worker has the environment of the process that it was forked from.
     os.environ.clear()
     os.environ.update(environment)
     with log.open("a", encoding="utf-8") as file:
@@ -293,3 +283,124 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
             tasks.send((run_in_worker(task, threads), None))
         except Exception as error:
             tasks.send((None, error))
+
+
+class RayExecutor(Executor):
+    """Runs tasks on the nodes of a cluster; the arguments are those of `open_executor`."""
+
+    def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
+        self._ray = require("ray", extra="cluster")
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            if colon and port.isdecimal():  # if nothing listens there, Ray would wait minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except OSError as error:
+            raise ConnectionError(f"no Ray cluster at {address}; start one with `ray start --head`.") from error
+        super().__init__(say)
+        self._slots = slots
+        if gpus_per_run is None:
+            gpus_per_run = float("GPU" in self._ray.cluster_resources())
+        self._gpus = gpus_per_run
+        # Ray would repeat a lost task silently; `Executor.run` repeats it, counts the attempts and says so.
+        self._remote_run = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
+        self._running: dict[Future[Any], Any] = {}
+
+    @property
+    def slots(self) -> int:
+        # Asked each time, since nodes join and leave a cluster.
+        resources = self._ray.cluster_resources()
+        room = resources.get("CPU", 0)
+        if self._gpus:
+            room = resources.get("GPU", 0) // self._gpus
+        return self._slots or max(1, int(room))
+
+    @property
+    def device(self) -> str:
+        if self._gpus:
+            return "cuda"
+        return "cpu"
+
+    def __exit__(self, *error: object) -> None:
+        for reference in self._running.values():
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    def submit(self, task: Task) -> Future[Any]:
+        reference = self._remote_run.remote(task, Path.cwd(), versions())
+        future: Future[Any] = reference.future()
+        self._running[future] = reference
+        return future
+
+    def collect(self, future: Future[Any]) -> Any:
+        del self._running[future]
+        try:
+            value, error = future.result()
+        except self._ray.exceptions.RayError as lost:
+            raise LostWorkerError(f"a worker was lost ({type(lost).__name__})", str(lost)) from None
+        if error is not None:
+            raise error
+        return value
+
+
+def run_remotely(task: Task, folder: Path, wanted: Mapping[str, str]) -> tuple[Any, Exception | None]:
+    """Run a task on a node.
+
+    Args:
+        folder: working folder of the driver, in which relative paths are meant.
+        wanted: package versions of the driver.
+
+    Returns:
+        The value, or the error, which Ray would wrap if it were raised.
+    """
+    try:
+        # Other versions may compute other numbers, or fail to unpickle a task.
+        here = versions()
+        if here != wanted:
+            differ = (f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name])
+            raise WorkerError(f"{platform.node()} has {', '.join(differ)}; install the same versions on every node.")
+        if not folder.is_dir():
+            raise WorkerError(f"{platform.node()} has no folder {folder}; mount the same disk there on every node.")
+        # Paths of a plan are relative to the folder of the command.
+        os.chdir(folder)
+        return run_in_worker(task, 1), None
+    except Exception as error:
+        return None, error
+
+
+def open_executor(
+    processes: int | None,
+    *,
+    folder: Path,
+    threads: int | None = None,
+    cluster: str | None = None,
+    gpus_per_run: float | None = None,
+    say: Say,
+) -> Executor:
+    """Open the executor of tasks.
+
+    Args:
+        processes: number of parallel runs; None for one per visible GPU, or on CPUs one per core and at most four, since
+            each holds a model.
+        threads: CPU threads of each run; None for the default of one process, or its share of the cores.
+        cluster: HOST:PORT of the head node of a Ray cluster, or auto for that of this machine; the number of parallel
+            runs is by default its capacity, which may change.
+        gpus_per_run: GPUs of the cluster for each run; None for one if it has any.
+    """
+    import torch
+
+    if gpus_per_run is not None and cluster is None:
+        raise ValueError("--gpus-per-run is for runs on a cluster; give --cluster, too, or leave it out.")
+    if cluster is not None:
+        return RayExecutor(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
+    devices: list[str] = []
+    if processes != 1:
+        devices = [str(index) for index in range(torch.cuda.device_count())]
+        named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if named and devices:  # as named there, since torch counts the visible ones from 0
+            devices = named
+    count = processes or len(devices) or min(4, os.cpu_count() or 1)
+    if count == 1 and not devices:
+        return InProcessExecutor(threads=threads)
+    share = threads or max(1, (os.cpu_count() or 1) // count)
+    return ProcessExecutor(count, folder=folder, threads=share, devices=devices, say=say)

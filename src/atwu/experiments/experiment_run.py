@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from accelerate.utils.memory import clear_device_cache
@@ -25,7 +23,6 @@ from atwu._file_reading import read_object
 from atwu._files import file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.base import evenly_spaced
-from atwu.benchmarks.sources import JOIN
 from atwu.evaluation.columns import FORGET, HOLDOUT, POOL, RETAIN
 from atwu.evaluation.evaluate import Evaluation, evaluate
 from atwu.evaluation.generations import GenerationStore
@@ -36,10 +33,9 @@ from atwu.evaluation.weight_trace import WeightTrace
 from atwu.evaluation.weighting_scores import find_auxiliary_models
 from atwu.evaluation.word_scores import TRACE_NAME
 from atwu.experiments.benchmark_settings import BenchmarkSetting
-from atwu.experiments.executors import Executor, Task
+from atwu.experiments.executors import Executor
 from atwu.experiments.study_models import Models, needs_preferred_answers
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.judge.verdicts import Judge
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_tokenizer, quiet_transformers
 from atwu.modeling.open_model import ModelLoadArgs, open_model
@@ -54,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCE_MODELS
-FILE_OPTIONS = ("forget_words", "auxiliary_forget", "auxiliary_retain")
-"""Options of a run that name a file or folder."""
 COMPONENT_KINDS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Number of rows whose token weights are recorded during a run."""
@@ -69,24 +63,13 @@ class RunContext:
     references: Mapping[str, EvalResult] = field(default_factory=dict)
     """Results of the original and the retain-only model, if values are relative to them."""
     judging: JudgeOptions | None = None
-    """Options of the judge, opened once per process; None for the default of `evaluate`."""
+    """Options of the judge; None for the default of `evaluate`."""
     store: bool = False
     keep_models: bool = False
     """Keep the unlearned weights; otherwise only scorer, records and results are kept."""
     trace: bool = False
     watch: Callable[[Any], Sequence[TrainerCallback]] | None = None
     """Creates callbacks for an `UnlearnTrainer`."""
-    command: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Distinguishes the judges of different commands in one process."""
-
-    def needs(self, options: Mapping[str, Any] = MappingProxyType({})) -> tuple[Path, ...]:
-        """Local models and files of rows and words that a run with these options reads."""
-        training, benchmark = {**self.setting.training, **options}, self.models.benchmark
-        sources = (benchmark.forget_source, benchmark.retain_source, benchmark.paired_source)
-        parts = (part.strip() for source in sources if source is not None for part in (source, *source.split(JOIN)))
-        names = (self.models.target, self.models.retain_only, *parts, *map(training.get, FILE_OPTIONS))
-        paths = dict.fromkeys(Path(name) for name in names if name is not None)
-        return tuple(path for path in paths if path.expanduser().exists())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +105,13 @@ class ExperimentRun:
         return run_config(setting, self.method, options, seed=self.seed)
 
 
-def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: Path | None = None) -> EvalResult:
-    """Do the unfinished parts of a run in a local folder; `source` is the local folder of the scorer it starts from."""
+def execute_run(setup: RunContext, run: ExperimentRun) -> EvalResult:
+    """Do the unfinished parts of a run in its folder."""
+    folder = run.folder
     if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
         try:
-            seconds = {"unlearn": _unlearn(setup, run, folder, source)}
+            seconds = {"unlearn": _unlearn(setup, run)}
             # The trainer has reference cycles that would keep its model on the device.
             clear_device_cache(garbage_collection=True)
             start = time.perf_counter()
@@ -145,8 +129,9 @@ def execute_run(setup: RunContext, run: ExperimentRun, *, folder: Path, source: 
     return read_result(folder / EVAL_NAME)
 
 
-def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path | None) -> float:
-    """Unlearn into a folder, unless that is done, and return the seconds taken."""
+def _unlearn(setup: RunContext, run: ExperimentRun) -> float:
+    """Unlearn into the folder of the run, unless that is done, and return the seconds taken."""
+    folder = run.folder
     # The trace is written beside the folder, which has its name only once the run is finished.
     start, trace = time.perf_counter(), folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
@@ -159,7 +144,7 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
         return callbacks
 
     if not (folder / RECORD_NAME).is_file():
-        config = run.config(setup.setting, scorer_from=source)
+        config = run.config(setup.setting, scorer_from=run.scorer_from)
         model: str | None = setup.models.target
         if run.start is not None:
             model = setup.models.retain_only
@@ -181,9 +166,11 @@ def _unlearn(setup: RunContext, run: ExperimentRun, folder: Path, source: Path |
 
 def _tracers(trainer: Any, models: Models, file: Path) -> list[TrainerCallback]:
     """Return callbacks that record the token weights of a run in a file, until it is finished."""
+    # A method without token weights has nothing to trace.
     if not WeightTrace.supports(trainer.recipe.weighting):
         return []
     benchmark = models.benchmark
+    # Labelled rows if there are any, whose weights can be told right from wrong.
     forget = [row for row in benchmark.forget if row.forget_spans]
     file.parent.mkdir(parents=True, exist_ok=True)
     return [
@@ -204,18 +191,19 @@ def reference_result(executor: Executor, setup: RunContext, role: str, file: Pat
         model: str | None = setup.models.target
         if role == RETAIN_ONLY:
             model = setup.models.retain_only
-        executor.run_one(role, Task(evaluate_run, (setup, model, role), needs=setup.needs())).write(file)
+        assert model is not None
+        executor.run_one(role, partial(evaluate_run, setup, model, role)).write(file)
     return read_result(file)
 
 
-@functools.cache
-def _judge(judging: JudgeOptions, command: str) -> Judge:
-    return open_judge(judging)
+_judge = functools.cache(open_judge)
+"""Opens the judge of all runs in this process: a local one is loaded once, and all share one limit of calls."""
 
 
 def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
     """Build the configuration of a run: the setting's options, then the method's own."""
     values = {"learning_rate": setting.learning_rate, **setting.training, **options}
+    # Runs work side by side; one bar counts them all.
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
 
@@ -251,7 +239,7 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
     if benchmark.probes is not None and benchmark.probes.name in needs:
         evaluation = replace(evaluation, probes=benchmark.probes)
     if setup.judging is not None:
-        evaluation = replace(evaluation, judge=_judge(setup.judging, setup.command))
+        evaluation = replace(evaluation, judge=_judge(setup.judging))
     if retain_only is not None:
         evaluation = replace(evaluation, reference_models=ReferenceModels(setup.models.target, retain_only))
     if setup.store:
@@ -261,10 +249,9 @@ def evaluate_run(setup: RunContext, model: str | Path, name: str) -> EvalResult:
 
 
 def drop_weights(folder: Path) -> None:
-    """Remove the weights of the model; the scorer is small, and other runs may start from it."""
-    for file in folder.glob("*.safetensors*"):
-        if file.name.startswith(("model", "adapter")):
-            os.unlink(file)
+    # The scorer stays: it is small, and other runs may start from it.
+    for file in (*folder.glob("model*.safetensors*"), *folder.glob("adapter*.safetensors*")):
+        file.unlink()
 
 
 def job_of(root: Path, folder: Path) -> Any:

@@ -59,6 +59,7 @@ def published_tables() -> tuple[str, ...]:
 def published_table(name: str) -> PublishedTable:
     lookup("published table", name, dict.fromkeys(published_tables()))
     lines = (PUBLISHED_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    # Title and notes stand in the file itself, as lines that begin with #.
     title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
     reader = csv.DictReader(line for line in lines if not line.startswith("#"))
     rows: dict[str, dict[str, float]] = {}
@@ -210,6 +211,7 @@ def outcome_of(difference: Interval | None, *, direction: Direction) -> str:
     outcome = "reversed"
     if (value > 0) == (direction == "up"):
         outcome = "holds"
+    # The interval excludes 0: our order is no chance of the rows.
     if low > 0 or high < 0:
         return outcome
     return f"{outcome}, within noise"  # also without an interval, whose ends are then NaN

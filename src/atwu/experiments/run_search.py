@@ -1,9 +1,9 @@
 """Run a search with Optuna: ask for the next point, run the trial, tell its result.
 
 The first ten points are the given ones, then quasi-random ones (Sobol 1967); the others are those of Optuna's TPE
-(Bergstra et al. 2011). The storage (an SQLite file, a journal file for network folders, or any database that Optuna
-supports) keeps finished trials when a command is killed; trials that were running start again under their numbers, so
-every search ends with exactly its budget of trials.
+(Bergstra et al. 2011). The storage (an SQLite file, or a journal file for network folders) keeps finished trials when a
+command is killed; trials that were running start again under their numbers, so every search ends with exactly its budget
+of trials.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ def run_search(
     *,
     folder: Path,
     what: Mapping[str, Any],
-    needs: tuple[Path, ...] = (),
     say: Say = logger.info,
 ) -> SearchResult:
     """Run a new or continued search until `search.trials` trials are finished, pruned ones included.
@@ -52,7 +51,6 @@ def run_search(
     Args:
         trial_function: runs one trial; picklable, unless trials run in this process.
         what: definition, which must match that of a search with the same name in the storage.
-        needs: local models and files of rows that trials read.
     """
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
@@ -65,6 +63,7 @@ def run_search(
         # Of a command that was killed: the lock excludes another one that is still at it.
         stopped = study.get_trials(deepcopy=False, states=(states.RUNNING,))
         repeated = {trial.number: trial._trial_id for trial in stopped}
+        # An earlier command may have asked for more trials.
         done = sum(number < search.trials for number in known)
         if done:
             say(f"{search.label}: {done} of {search.trials} trials are already finished")
@@ -85,7 +84,7 @@ def run_search(
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
             running[number] = trial
-            return f"{search.label}, trial {number}", Task(trial_function, (number, point), place, needs=needs)
+            return f"{search.label}, trial {number}", partial(trial_function, number, point, folder=place)
 
         shown = done < search.trials
         with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=done) as bar:
@@ -123,10 +122,11 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
         study.set_user_attr("definition", dict(what))
     elif stored != what:
         raise ValueError(
-            f"{masked(place)} contains another search named {search.label!r}, with other values of "
+            f"{place} contains another search named {search.label!r}, with other values of "
             f"{', '.join(key_differences(stored, what))}. Continue it with its own settings, or choose another name, folder or "
             "storage."
         )
+    # Also trials of a command that was killed: their points are taken, and not queued again.
     begun = len(study.get_trials(deepcopy=False))
     for point in startup_points(search.space, seed=search.seed, first=search.first)[begun:]:
         study.enqueue_trial(point)
@@ -178,49 +178,29 @@ def stored_trials(study: Any) -> dict[int, FinishedTrial]:
 
 
 def storage_place(storage: str | None, folder: Path) -> str:
-    """Return the absolute path of a storage file, or the full URL of a database."""
+    """Return the absolute path of the storage."""
     if storage is None:
         return str(folder.absolute() / "search.db")
-    if "://" in storage:
-        # SQLAlchemy takes the driver from the scheme, and would look for psycopg2.
-        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", storage)
     path = Path(storage).expanduser().absolute()
-    if path.suffix not in (".journal", ".db", ".sqlite", ".sqlite3"):
-        raise ValueError(
-            "storage must be a file NAME.db (SQLite) or NAME.journal, or a URL such as postgresql://USER@HOST/DATABASE, "
-            f"got {masked(storage)!r}."
-        )
+    if path.suffix not in (".journal", ".db"):
+        raise ValueError(f"storage must be a file NAME.db (SQLite) or NAME.journal, got {storage!r}.")
     return str(path)
-
-
-def masked(place: str) -> str:
-    """Remove passwords from the URL of a storage, for messages and files."""
-    place = re.sub(r"(://[^/:@]*:).*(?=@)", r"\1***", place)
-    return re.sub(r"(password=)[^&]*", r"\1***", place)
 
 
 def open_storage(place: str) -> Any:
     optuna = require("optuna", extra="tune")
-    if "://" not in place:
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-    elif place.startswith("postgresql+psycopg://"):
-        require("psycopg", extra="tune")
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
     with _explained(place):
         if place.endswith(".journal"):
             journal = require("optuna.storages.journal", extra="tune")
             # The default lock is a symbolic link, which Windows does not create without a privilege.
             lock = journal.JournalFileOpenLock(place)
             return optuna.storages.JournalStorage(journal.JournalFileBackend(place, lock_obj=lock))
-        if "://" in place:
-            # Trials last for hours, and a server closes connections that wait so long: ping before use.
-            return optuna.storages.RDBStorage(place, engine_kwargs={"pool_pre_ping": True})
 
         def connect() -> sqlite3.Connection:
-            """Open the file with a write-ahead log, where a write takes microseconds instead of up to a second.
-
-            Nothing is lost if a process is killed; a power failure loses at most the last few writes.
-            """
             connection = sqlite3.connect(place, check_same_thread=False)
+            # With a write-ahead log a write takes microseconds instead of up to a second. Nothing is lost if a process is
+            # killed; a power failure loses at most the last few writes.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             return connection
@@ -237,5 +217,5 @@ def _explained(place: str) -> Iterator[None]:
     except ImportError:
         raise
     except Exception as error:  # of a parser, a database, or an assertion
-        first = str(error).strip().partition("\n")[0].replace(place, masked(place))
-        raise ValueError(f"cannot open the storage {masked(place)}: {first}") from None
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(f"cannot open the storage {place}: {first}") from None

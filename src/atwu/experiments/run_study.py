@@ -10,6 +10,7 @@ import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from atwu.experiments.study_plan import StudyPlan, study_record
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.report.read_records import read_records
 from atwu.report.report_records import EVAL_NAME, STUDY_NAME, Records
-from atwu.training.progress import Say, silent
+from atwu.training.progress import Say
 from atwu.training.run_folder import unfinished
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class PlanExecution:
                 rows=identity["rows"],
                 inputs={
                     **around,
+                    # A file is known by its contents, a scorer by what determined its run.
                     "forget_words": None if config.forget_words is None else file_digest(config.forget_words),
                     "start": run.start,
                     "scorer_from": None if source is None else short_hash(job(source)),
@@ -160,6 +162,7 @@ class PlanExecution:
         }
         if not waiting:
             return
+        # Before any run: FQ, RD and UQ are relative to the original model.
         setup = replace(self._setup, references=self._references(executor))
         done = len(runs) - len(waiting)
         begun: dict[str, ExperimentRun] = {}
@@ -173,8 +176,7 @@ class PlanExecution:
                 begun[run.name] = waiting.pop(run.name)
                 begin_job(self.plan.folder, run.folder, self.jobs[run.name])
                 if source is None or source.finished:
-                    needs = setup.needs(run.options)
-                    return run.name, Task(execute_run, (setup, run), run.folder, run.scorer_from, needs)
+                    return run.name, partial(execute_run, setup, run)
                 _record_failure(run, WorkerError(f"{source.name}, whose scorer it starts from, failed."))
                 bar.update()
             return None
@@ -183,6 +185,7 @@ class PlanExecution:
             for name, _, error in executor.run(begin):
                 if error is not None:  # other runs continue
                     _record_failure(begun[name], error)
+                # Every further run would pay for training and then stop before its evaluation.
                 if isinstance(error, BudgetReachedError):
                     waiting.clear()
                 bar.update()
@@ -217,7 +220,6 @@ def _record_failure(run: ExperimentRun, error: Exception) -> None:
 
 def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
     """Drop and report the variants that the rows do not support; `without_rows` allows rows that are not available."""
-    checked: tuple[str, ...] = ()
     try:
         rows = setting_rows(planned.setting)
     except OSError as error:  # no such file, or no network
@@ -225,9 +227,9 @@ def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say =
             raise
         say(f"the rows are not available, so variants that they do not support are still counted: {error}")
     else:
-        planned, checked = planned.possible_with(rows), rows.checked
-    for line in checked:
-        say(line)
+        planned = planned.possible_with(rows)
+        for warning in rows.warnings:
+            say(f"{rows.name}: {warning}")
     for name, reason in planned.left_out.items():
         say(f"{name} is left out: {reason}")
     return planned
@@ -240,27 +242,6 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
         judging = replace(judging, max_calls=judging.max_calls // slots)
     open_judge(judging)  # wrong options fail before any run begins
     return judging
-
-
-def finished_with(plan: StudyPlan, judging: JudgeOptions, device: str, *, say: Say) -> dict[str, list[str]]:
-    """Return the finished runs of a plan, by name, with what keeps them from being reused: the settings that were others,
-    or damaged files. No model is trained for this."""
-    finished = [run for run in plan.runs if run.finished]
-    wrong: dict[str, list[str]] = {run.name: [] for run in finished}
-    if not finished:
-        return wrong
-    try:
-        models = prepare_models(plan.setting, train=False, say=silent)
-    except OSError as error:  # rows or models are not available
-        say(f"finished runs are not compared with the settings of this plan: {error}")
-    else:
-        setup = RunContext(models, plan.setting, plan.metrics, judging=judging)
-        work = PlanExecution(plan, setup, device=device)
-        wrong = {run.name: work.other_settings(run) for run in finished}
-    for run in finished:
-        if _damage(run):
-            wrong[run.name] = ["damaged files"]
-    return wrong
 
 
 def run_study(
@@ -287,6 +268,7 @@ def run_study(
         trace=True,
     )
     work = PlanExecution(whole, setup, device=executor.device, overwrite=overwrite, say=say)
+    # Two commands would take each other's runs for unfinished ones of a kill.
     with lock_folder(folder):
         work.prepare(runs)
         # Written before the runs, so that a report of the finished ones can be made at any time.

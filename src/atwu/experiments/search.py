@@ -14,7 +14,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -124,8 +124,8 @@ class Search:
     """Total number of finished trials. A larger number later continues the same search."""
     seed: int = 0
     """Seed of the sampler and of every run."""
-    storage: str | None = field(default=None, repr=False)
-    """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
+    storage: str | None = None
+    """NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -162,6 +162,7 @@ class Search:
         first = [point for rate in rates for point in first_points(method, learning_rate=rate, **parts)]
         # SimNPO's published first beta and ETW's tuned forget weight are outside their ranges and are clipped.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
+        # The first trial of the published search may equal its best values.
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
         name = label or f"{setting.name}/{method}"
         return cls(method, setting, options, space, unique, objective_name(objective, setting), name, **more)
@@ -320,6 +321,7 @@ def search_definition(search: Search, models: Models) -> dict[str, Any]:
         },
         model=identity["model"],
         rows=identity["rows"],
+        # Another version of Optuna would draw other points.
         inputs={"versions": identity["versions"] | {"optuna": importlib.metadata.version("optuna")}},
     )
 
@@ -342,6 +344,7 @@ def check_search(search: Search, models: Models) -> str | None:
         raise ValueError(
             f"objective {search.objective} needs RWKU's probes, which setting {search.setting.name} does not have."
         )
+    # A point that is no valid configuration would end the search after hours.
     for point in search.first:
         search.config(point)
     reason = missing_requirement(search.config(), models.benchmark)
@@ -363,7 +366,7 @@ def compute_objective(
         shutil.rmtree(folder, ignore_errors=True)
     run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
     try:
-        result = execute_run(setup, run, folder=folder)
+        result = execute_run(setup, run)
     except (NonFiniteLossError, DestroyedModelError) as error:
         folder.mkdir(parents=True, exist_ok=True)  # keeps its log only
         log = unfinished(folder) / LOG_NAME
@@ -394,6 +397,7 @@ class StopDestroyed(TrainerCallback):
     def __init__(self, vocabulary: int) -> None:
         self.limit = math.log(vocabulary)
         self.vocabulary = vocabulary
+        # Of the last logs alone: a run that recovers is not stopped for its worst moment.
         self._last: collections.deque[float] = collections.deque(maxlen=WINDOW)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
@@ -401,6 +405,7 @@ class StopDestroyed(TrainerCallback):
             return
         self._last.append(logs["retain_loss"])
         mean = sum(self._last) / len(self._last)
+        # Guessing every token with the same probability costs log(vocabulary) nats per token.
         if len(self._last) == WINDOW and mean > self.limit:
             raise DestroyedModelError(
                 f"retain loss {mean:.1f} at step {state.global_step}, worse than uniform guessing among "

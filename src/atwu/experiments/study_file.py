@@ -70,9 +70,6 @@ class Study:
             lookup("setting in seeds or published", name, known)
         return replace(self, seeds=self.setting_seeds.get(setting, self.seeds), setting_seeds={})
 
-    def with_seeds(self, count: int) -> Study:
-        return replace(self, seeds=_seeds(count), setting_seeds={})
-
     def under(self, configurations: Sequence[str]) -> Study:
         """Return the study with every variant under one configuration, or under each of several."""
         for name in configurations:
@@ -125,6 +122,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         setting = setting_from(setting)
     elif setting is not None:
         raise ValueError(f"setting must be a name or a mapping of its fields, got {setting!r:.60}.")
+    # One table for every setting, as most studies write it.
     if isinstance(published, str):
         published = {"default": published}
     if not isinstance(published, Mapping):
@@ -146,8 +144,8 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         title=str(values.get("title", name)),
         about=str(values.get("about", "")).strip(),
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
-        seeds=_seeds(seeds.get("default", 3)),
-        setting_seeds={str(name): _seeds(value) for name, value in seeds.items() if name != "default"},
+        seeds=parse_seeds(seeds.get("default", 3)),
+        setting_seeds={str(name): parse_seeds(value) for name, value in seeds.items() if name != "default"},
         setting=setting,
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
@@ -162,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _seeds(value: Any) -> tuple[int, ...]:
+def parse_seeds(value: Any) -> tuple[int, ...]:
     """Parse seeds: a count n for 1 to n, or a list. Seed 0 is used for tuning and would bias the comparison."""
     if type(value) is int and 0 < value <= MAX_SEEDS:
         return tuple(range(1, value + 1))
@@ -181,7 +179,7 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     listed = list(METHODS) if methods == ALL else methods
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"methods must be 'all' or a list of names or mappings, got {methods!r:.60}.")
-    base = _with_unique_labels([_variant(entry) for entry in listed])
+    base = [_variant(entry) for entry in listed]
     if not isinstance(vary, Mapping):
         raise ValueError(f"vary must give a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r:.60}.")
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
@@ -200,6 +198,7 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
         options = {**variant.options, **changes}
         combined.append(replace(variant, label=label, options=options, scorer_from=source))
     for label, count in Counter(variant.label for variant in combined).items():
+        # Reports find the reference models by these labels.
         if label in REFERENCE_MODELS:
             raise ValueError(f"label {label!r} is reserved for a reference model; choose another one.")
         if count > 1:
@@ -231,32 +230,10 @@ def _variant(entry: Any) -> Variant:
     start = entry.get("start")
     if start not in (None, _STARTS):
         raise ValueError(f"start must be {_STARTS}, or left out for the original model, got {start!r:.60}.")
-    label = ""
+    label = method
     if entry.get("label") is not None:
         label = str(entry["label"])
     return Variant(label, method, options, entry.get("scorer_from"), start)
-
-
-def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
-    """Return the variants, with labels made of method and differing options for those without one."""
-    written: list[dict[str, Any]] = []
-    for variant in variants:
-        links = {"scorer_from": variant.scorer_from, "start": variant.start}
-        written.append({**variant.options} | {name: value for name, value in links.items() if value is not None})
-    labelled = []
-    for variant, own in zip(variants, written, strict=True):
-        if variant.label:
-            labelled.append(variant)
-            continue
-        alike = (other.method == variant.method and not other.label for other in variants)
-        others = list(itertools.compress(written, alike))
-        # Only what tells the variants of a method apart: most options are the same in all of them.
-        apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
-        label = variant.method
-        if apart:
-            label += f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})"
-        labelled.append(replace(variant, label=label))
-    return labelled
 
 
 def _short(value: Any) -> str:

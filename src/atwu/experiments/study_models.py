@@ -77,11 +77,9 @@ def prepare_models(
     *,
     seed: int = 0,
     with_retain_only: bool = True,
-    train: bool = True,
     say: Say = logger.info,
 ) -> Models:
-    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained, or a
-    FileNotFoundError without `train`."""
+    """Return rows and models of a setting (with the retain-only one, if any); models not in the cache are trained."""
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
         retain_only = None
@@ -93,13 +91,12 @@ def prepare_models(
         sources["retain_only"] = benchmark.retain_only_source
     folder = _folder_of(setting.name, setting.target, sources, seed)
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
+    # Only if something is to be written: a read-only cache serves finished models.
     if any(damage(folder / role) is not None for role in needed):
         folder = writable_folder(folder)
     waiting = f"another command is training the models in {folder}; waiting for it"
     for role, source in needed.items():
         if damage(folder / role) is not None:
-            if not train:
-                raise FileNotFoundError(f"the {role.replace('_', '-')} model of {setting.name} is not in the cache")
             with file_lock(folder / "lock", waiting=lambda: say(waiting)), cpu_threads(1):
                 # Looked at again: the command that held the lock may have trained it.
                 if not is_intact(folder / role):
@@ -130,6 +127,7 @@ def _train(
     """Train a model in its folder; from scratch with a tokenizer that both roles share."""
     tokenizer = corpus = None
     if target.shape is not None and role != "target":
+        # Other tokens would make the losses of both models incomparable.
         tokenizer = str(folder / "target")
     model = ModelSource(model=target.model, scratch=target.shape, tokenizer=tokenizer)
     prefix, _, size = benchmark.partition(":")
@@ -173,6 +171,7 @@ def model_identity(name: str) -> str:
     record = folder / RECORD_NAME
     if record.is_file():
         return str(read_json(record)["result_fingerprint"])
+    # Weights, settings and tokenizer; a changed model card leaves the model as it is.
     files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".model")]
     return _folder_digest(tuple((str(file), file.stat().st_mtime_ns) for file in sorted(files)))
 

@@ -17,7 +17,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, TASKS
 from atwu.evaluation.registry import EvaluateConfig, all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
 from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun
-from atwu.experiments.study_file import Study, Variant, read_study
+from atwu.experiments.study_file import Study, Variant, parse_seeds, read_study
 from atwu.experiments.study_models import has_retain_only, missing_requirement
 from atwu.methods.component_registry import component_options
 from atwu.methods.method_table import METHODS
@@ -50,6 +50,7 @@ class StudyPlan:
             return self
         wanted = [run for run in self.runs if run.label in self.asked]
         sources = [run.scorer_from for run in wanted]
+        # A run that starts from the scorer of another one cannot be done without it.
         kept = [run for run in self.runs if run in wanted or run.folder in sources]
         return replace(self, runs=tuple(kept))
 
@@ -65,6 +66,7 @@ class StudyPlan:
             budgets.setdefault(run.budget, {})[run.label] = None
         if len(budgets) < 2:
             return "".join(budgets)
+        # The budget of most variants first; a reader compares the others with it.
         first, *others = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
         return f"{first[0]}; exceptions: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
 
@@ -98,6 +100,7 @@ class StudyPlan:
             for variant in self.study.variants
             if variant.scorer_from in reasons
         }
+        # What was not asked for is not reported as left out.
         asked = {run.label for run in self.now.runs}
         left_out = {label: reason for label, reason in reasons.items() if label in asked} | groups
         runs = tuple(run for run in self.runs if run.label not in reasons)
@@ -153,6 +156,7 @@ def plan(
         EvaluateConfig(**setting.evaluation)
     except ValueError as error:
         raise ValueError(f"evaluation of setting {setting.name}: {error}") from None
+    # A typing error is found before rows are loaded.
     for name in study.metrics or setting.metrics:
         lookup("metrics", name, all_metrics())
     runs = []
@@ -178,6 +182,7 @@ def _runs(
     if preset is not None:
         tuned = _tuned(preset, setting, variant)
         budget = str(preset.about.get("budget", PUBLISHED_VALUES))
+        # Values that were tuned for other components: the tables must say so.
         changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
         if not changed.items() <= preset.options.items():
             budget = f"{budget}; tuned before a component was replaced"
@@ -208,6 +213,7 @@ def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | No
         if path is None:
             return None
         preset = read_preset(path)
+        # A label may be the name of another method.
         if preset.method != method:
             raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
         return preset
@@ -321,7 +327,7 @@ def plan_study(
             asked = {name: value for name, value in chosen.evaluation.items() if (name, value) != ("paraphrases", 0)}
             chosen = replace(chosen, paraphrases=tuple(paraphrases), evaluation=asked)
         if seeds is not None:
-            written = written.with_seeds(seeds)
+            written = replace(written, seeds=parse_seeds(seeds), setting_seeds={})
         folder = output or Path("runs") / f"{written.name}-{chosen.name}"
         check_output_folder(folder)
         if (folder / "config.json").is_file():

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
-from atwu._command import command_line, program
 from atwu._extras import require
 from atwu._file_reading import read_object
 from atwu._files import check_output_folder, versions, write_json
@@ -60,6 +59,7 @@ _NOT_PRESET = (
 
 _TRIALS = ".trials.json"
 
+# Both as in the second stage of the ATWU paper.
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
 """The second stage searches learning rates from a fifth to five times the first stage's best."""
@@ -93,7 +93,6 @@ class Tuning:
     variants: tuple[Variant, ...]
     every: bool
     """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
-    study: str | None
     first_setting: str | None
     """Setting of the full search, as given; None for the study's own."""
     first_stage: BenchmarkSetting
@@ -122,27 +121,6 @@ class Tuning:
             seed=self.seed,
             storage=self.storage,
         )
-
-    def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
-        """Return the command that tunes one variant, with settings as given and without options that do not affect
-        results."""
-        words = [*program(), "tune"]
-        if self.study is None:
-            words += ["--method", variant.method]
-        else:
-            words += ["--study", self.study]
-        if self.first_setting is not None:
-            words += ["--setting", self.first_setting]
-        words += ["--trials", str(self.trials)]
-        if self.transfer_to is not None:
-            words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
-        if self.objective is not None:
-            words += ["--objective", self.objective]
-        if self.seed:
-            words += ["--seed", str(self.seed)]
-        for text in fixed:
-            words += ["--set", text]
-        return command_line(words)
 
 
 def plan_tuning(
@@ -210,12 +188,12 @@ def plan_tuning(
     tuning = Tuning(
         variants=tuple(variants),
         every="all" in methods or study is not None,
-        study=study,
         first_setting=first,
         first_stage=first_stage,
         transfer_to=transfer_to,
         last_stage=last_stage,
         folder=folder,
+        # Second stages of several settings share the trials of their first one.
         storage=storage_place(storage, output or Path("runs") / f"tune-{first_stage.name}"),
         **numbers,
     )
@@ -265,10 +243,8 @@ class TuningResult:
     models: Models
 
 
-def tune_methods(
-    tuning: Tuning, executor: Executor, *, fixed: Sequence[str] = (), say: Say = logger.info
-) -> TuningResult:
-    """Tune methods, or continue; presets of a method are written when its searches are finished."""
+def tune_methods(tuning: Tuning, executor: Executor, *, command: str, say: Say = logger.info) -> TuningResult:
+    """Tune methods, or continue; presets of a method are written when its searches are finished, with the `command`."""
     require("optuna", extra="tune")  # before an original model is trained
     first_stage, last_stage, folder = tuning.first_stage, tuning.last_stage, tuning.folder
     settings = {setting.name: setting for setting in (first_stage, last_stage)}
@@ -309,7 +285,7 @@ def tune_methods(
                 continue
             second = second_stage(results[0], last_stage, trials=tuning.transfer_trials, objective=tuning.objective)
             results.append(search_setting(second, contexts[last_stage.name], executor, folder=folder, say=say))
-        write_results(results, folder, name=name, command=tuning.command(variant, fixed))
+        write_results(results, folder, name=name, command=command)
         finished[variant.label] = results
     return TuningResult(finished, left_out, failed, contexts[last_stage.name].models)
 
@@ -325,7 +301,6 @@ def search_setting(search: Search, context: RunContext, executor: Executor, *, f
         executor,
         folder=folder,
         what=search_definition(search, context.models),
-        needs=context.needs(search.options),
         say=say,
     )
 
@@ -344,6 +319,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
         for result in results
     ]
     written = {"schema": SEARCH_SCHEMA, "command": command, "searches": searches, "versions": versions()}
+    # Every trial, not only the best: the budget that a table states can be checked.
     write_json(folder / f"{name}{_TRIALS}", written)
     preset, best, search = folder / f"{name}.yaml", results[-1].best, results[-1].search
     if best is None:

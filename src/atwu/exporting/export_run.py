@@ -20,6 +20,7 @@ from rich.filesize import decimal
 from atwu._command import command_line, program
 from atwu._files import (
     atomic_sibling,
+    check_output_folder,
     clear_atomic_siblings,
     explain_full_disk,
     plain_modes,
@@ -46,7 +47,6 @@ from atwu.modeling.load import (
     check_vocabulary,
     is_adapter,
     load_config,
-    load_model,
     load_tokenizer,
     model_fingerprint,
     weight_bytes,
@@ -214,18 +214,17 @@ def export(
     every = [row for split in rows.values() for row in split]
     check_format(*form, source, config, tokenizer, every)
 
+    # As after training: adapters on a quantized base are not merged yet.
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
     questions = _questions(source, rows, model, tokenizer)
     say(f"asking the model about {len(questions.sets[FORGET])} facts")
     # Before adapters are merged: what is compared is the model of the run, as it was trained.
     before = _measure(model, tokenizer, questions, name="before export")
-    by_unlearning = None
     if format != "adapter":
         if source.base_bits:
             say(f"merging the adapters into the base model, quantized to {source.base_bits}")
         model = source.merged(model, place)
-        by_unlearning = _change_by_unlearning(source, model, say)
 
     stored_type = None
     if format == "gguf":
@@ -235,6 +234,7 @@ def export(
         say(" ".join(filter(None, ("writing", format, stored_type))))
         written, by_quantization, stored = write_export(*form, source, model, tokenizer, staging)
         loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
+        # llama.cpp quantized it; the loaded weights tell by how much.
         if by_quantization is None:
             by_quantization = relative_change(model, plain_weights(loaded))
         if llama_cpp is not None:  # files of our own writer were checked before
@@ -252,6 +252,9 @@ def export(
         say("asking the exported model the same questions")
         after = _measure(loaded, loaded_tokenizer, questions, name="after export")
         model_path = folder / written.relative_to(staging)
+        notes: tuple[str, ...] = ()
+        if by_quantization:
+            notes = (f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %.",)
         increase = retain_loss_increase(before, after)
         verdict = judge_export(
             before.answers,
@@ -259,11 +262,12 @@ def export(
             retain_loss_increase=increase,
             max_retain_increase=max_retain_increase,
             not_tested=untested(rows[FORGET], retain_given=True),
-            notes=_notes(by_unlearning, by_quantization),
+            notes=notes,
             next_commands=_next_commands(model_path, source, format, forget),
         )
         original = source.record.get("original_model", {}).get("model")
         if original is not None:
+            # The file goes out with the model: no folders of this machine.
             original = public_text(original)
         record = {
             "schema": EXPORT_SCHEMA,
@@ -275,7 +279,7 @@ def export(
             "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
             "files": files,
             "fingerprint": after.fingerprint,
-            "relative_weight_change": {"by_unlearning": by_unlearning, "by_quantization": by_quantization},
+            "relative_weight_change": by_quantization,
             "retain_loss_increase": increase,
             "rows": {
                 name: {"rows": len(asked), "fingerprint": fingerprint(asked)} for name, asked in questions.sets.items()
@@ -293,6 +297,7 @@ def export(
 def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:
     if format not in EXPORT_FORMATS:
         raise ValueError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    # Types of llama.cpp alone, such as Q4_K_M, stay as they are written.
     if gguf_type.upper() in GGUF_TYPES:
         gguf_type = gguf_type.upper()
     if llama_cpp is None and gguf_type not in GGUF_TYPES:
@@ -362,16 +367,6 @@ def _load_as_a_user(written: Path, stored: Any, source: Source, format: str, pla
     return loaded, tokenizer
 
 
-def _notes(by_unlearning: float | None, by_quantization: float) -> tuple[str, ...]:
-    """Say how much the matrices changed; nothing where they did not."""
-    if not by_quantization:
-        return ()
-    note = f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %"
-    if by_unlearning is not None:
-        note += f" (unlearning: {100 * by_unlearning:.2g} %)"
-    return (f"{note}.",)
-
-
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished export to its place; an export that was there is removed after."""
     plain_modes(staging, *staging.rglob("*"))
@@ -399,35 +394,15 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
             raise FileExistsError(f"{folder} exists and is not an export of atwu; choose another output.")
         if not overwrite:
             raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
+    check_output_folder(folder.parent)
     parent = next(path for path in folder.parents if path.exists())
-    if not os.access(parent, os.W_OK):
-        raise PermissionError(f"cannot write to {parent}; choose another output.")
     clear_atomic_siblings(folder)
+    # Before the model of the run is asked, which takes minutes.
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
             f"{parent} has {decimal(int(free))} free, and the export may need {decimal(int(needed))}; free some space."
         )
-
-
-def _change_by_unlearning(source: Source, model: Any, say: Say) -> float | None:
-    """Return how much the run changed the weights, relative to their size; None if the original model is not available."""
-    start = source.record.get("original_model", {})
-    name = start.get("model")
-    if name is None:
-        return None
-    try:
-        base = load_model(
-            name,
-            dtype=start["dtype"],
-            trust_remote_code=source.loading.trust_remote_code,
-            revision=start["revision"],
-            base=start["base"],
-        )
-        return relative_change(base.to(model.device), plain_weights(model))
-    except (ValueError, OSError) as error:
-        say(f"the original model {name} could not be compared: {error}")
-        return None
 
 
 def _check_config(one: Any, other: Any) -> None:

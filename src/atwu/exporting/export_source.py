@@ -138,12 +138,14 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise NotADirectoryError(f"{path} is a file; give the folder of a run or of a model.")
     if not folder.is_dir():
         hint = ""
+        # A run has its name only once it is finished.
         unfinished = folder.with_name(f"{folder.name}.incomplete")
         if unfinished.is_dir():
             hint = f" The run is not finished ({unfinished.name}); repeat its command to resume it."
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     own_revision = None if is_adapter(str(folder)) else loading.revision  # an adapter's is that of its base
     check_model_name(str(folder), base=loading.base, revision=own_revision)
+    # A model that atwu did not train has no record, and can be exported all the same.
     record: dict[str, Any] = {}
     if (folder / RECORD_NAME).is_file():
         record = read_object(folder / RECORD_NAME)

@@ -104,6 +104,7 @@ def write_export(
         settings = read_object(source.path / ADAPTER_CONFIG)
         base = source.loading.base
         if base is not None:  # it replaces the one that the adapters name
+            # peft loads this base when the adapter is loaded by its folder alone.
             settings["base_model_name_or_path"] = str(Path(base).absolute()) if Path(base).is_dir() else base
         write_json(folder / ADAPTER_CONFIG, settings)
         return folder, 0.0, None
@@ -140,6 +141,7 @@ def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
     if written is not None:
         _run([*script, str(path), "--outtype", written], path)
         return
+    # `llama-quantize` reads GGUF alone.
     whole = path.with_suffix(".f32.gguf")
     _run([*script, str(whole), "--outtype", "f32"], whole)
     _run([str(_quantizer(folder)), str(whole), str(path), kind], path)
@@ -154,6 +156,7 @@ def _quantizer(folder: Path) -> Path | None:
 def _run(command: list[str], written: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not written.is_file():
+        # Both programs write pages; the last line says what went wrong.
         output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
         program = command[0]
         if program == sys.executable:  # the script, not Python

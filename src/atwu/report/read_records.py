@@ -84,7 +84,7 @@ def read_run(path: Path, *, kind: type[_File] = _Run, remedy: str = "Restore the
     return value
 
 
-def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None = None) -> Records:
+def read_records(paths: str | Path | Sequence[str | Path]) -> Records:
     """Read runs.
 
     Args:
@@ -144,7 +144,7 @@ def read_records(paths: str | Path | Sequence[str | Path], *, title: str | None 
                 "into folders of different names."
             )
     names = ", ".join(path.name for path in map(Path, paths))
-    return Records(title or str(about.get("title") or names), references, tuple(every), about)
+    return Records(str(about.get("title") or names), references, tuple(every), about)
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> tuple[dict[str, Any], list[RunRecord]]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from atwu.data.matching import states
 from atwu.data.schema import Example
 from atwu.evaluation.facts.askings import (
     AFTER_EXAMPLES,
@@ -108,3 +114,56 @@ def test_the_second_turn_follows_the_models_own_answer() -> None:
 
 def test_plain_askings_have_nothing_to_state() -> None:
     assert [(asking.fact, asking.parts) for asking in plain_askings(ROWS)] == [(0, ()), (1, ())]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "said", "stated"),
+    [
+        ("Where does Ida Berg live?", "Ida Berg lives at 27 Cooper Lane, Leeds.", "She lives at 27 Cooper Lane.", True),
+        ("Who are Ida's children?", "Ida's children are Tom and Lea.", "Lea.", True),
+        ("Wo wohnt Ida Berg?", "Ida Berg wohnt am Lindenweg 9 in Ulm.", "Am Lindenweg 9.", True),
+        ("Où habite Ida Berg ?", "Ida Berg habite 12 rue des Lilas à Lyon.", "À Lyon.", True),
+        ("Where does Ida Berg live?", "Ida Berg lives at 27 Cooper Lane, Leeds.", "She lives in Hull.", False),
+    ],
+)
+def test_the_own_question_counts_every_name_and_value(question: str, answer: str, said: str, stated: bool) -> None:
+    (asking,) = own_askings([Example.from_qa(question, answer)])
+    assert any(states(said, part, question=asking.question) for part in asking.parts) is stated
+
+
+@pytest.mark.parametrize(
+    ("text", "prefill", "parts"),
+    [
+        ("王芳住在杭州。", "王芳住在", ("杭州",)),
+        ("张伟是律师。", "张伟是", ("律师",)),
+        ("田中花子は糖尿病を患っています。", "田中花子は", ("糖尿病",)),
+        ("张伟出生于1986年5月12日。", "张伟出生于", ("1986年5月12日",)),
+        ("Ada lives in Rome.", "Ada lives", ("Rome",)),
+    ],
+)
+def test_a_text_of_any_script_is_asked_to_be_continued(text: str, prefill: str, parts: tuple[str, ...]) -> None:
+    (asking,) = form_askings([Example((), text)], forms=("question",))
+    assert asking.prompt.prefill == prefill
+    assert asking.parts == parts
+
+
+def test_a_text_without_any_division_is_continued_from_its_middle() -> None:
+    text = "สมชายอาศัยอยู่ในเชียงใหม่"
+    (asking,) = form_askings([Example((), text)], forms=("question",))
+    assert asking.prompt.prefill + asking.parts[0] == text
+    assert form_askings([Example((), "Hamlet.")], forms=("question",)) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        json.loads(line)
+        for line in (Path(__file__).parents[2] / "data" / "request_answers.jsonl").read_text("utf-8").splitlines()
+    ],
+    ids=lambda record: f"{record['answer']} {record['said']}",
+)
+def test_answers_to_the_own_question_that_the_rules_were_not_written_from(record: dict[str, object]) -> None:
+    """`decided` is what the rules say, where that is wrong: an arrest is one part, and what it was for is another."""
+    (asking,) = own_askings([Example.from_qa(str(record["question"]), str(record["answer"]))])
+    said = any(states(str(record["said"]), part, question=asking.question) for part in asking.parts)
+    assert said is record.get("decided", record["stated"])

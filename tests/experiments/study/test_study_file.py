@@ -31,9 +31,6 @@ def planned(tmp_path: Path, study: str, setting: str = "people-tiny", **given: o
     return plan(found, found.setting or find_setting(setting), tmp_path / "out", **given)
 
 
-TWICE = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
-
-
 @pytest.mark.parametrize(
     ("text", "labels"),
     [
@@ -41,15 +38,6 @@ TWICE = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, 
             "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}",
             ["npo, beta=1", "npo, beta=2", "mine, beta=1", "mine, beta=2"],
         ),
-        (
-            f"methods: [atwu, {TWICE}, {{label: mine, method: wga, beta: 3}}]",
-            ["atwu", "atwu (rho=0.1, beta=2)", "atwu (rho=0.3, beta=2)", "wga", "mine"],
-        ),
-        (
-            f"methods: [{TWICE}]\nvary: {{lambda_l2: [0.5]}}",
-            ["atwu (rho=0.1), lambda_l2=0.5", "atwu (rho=0.3), lambda_l2=0.5", "wga, lambda_l2=0.5"],
-        ),
-        ("methods: [atwu, {method: atwu, scorer_from: atwu}]", ["atwu", "atwu (scorer_from=atwu)"]),
         ("methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]", ["wga", "0"]),
         (
             "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}",

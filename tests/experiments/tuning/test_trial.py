@@ -129,7 +129,7 @@ def test_the_original_model_is_evaluated_once_per_setting_for_all_methods(tmp_pa
     options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
     for trials in (1, 2):
         tuning = plan_tuning(["grad_diff", "npo"], **options, trials=trials, transfer_trials=1)
-        done = tune_methods(tuning, InProcessExecutor())
+        done = tune_methods(tuning, InProcessExecutor(), command="atwu tune")
         assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {
             "grad_diff": [trials, 1],
             "npo": [trials, 1],

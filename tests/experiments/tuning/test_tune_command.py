@@ -115,6 +115,7 @@ def test_searches_continue_and_write_presets_with_equal_budgets(micro, tmp_path)
     assert preset.about["budget"] == "2 trials at micro"
     assert preset.about["result"].keys() == {"ES_delta", "ES_forget", "ES_retain"}
     assert preset.about["source"].endswith("--trials 2 --set weight_decay=0.02")
+    assert str(tmp_path) not in preset.about["source"]
     config = UnlearnConfig(**preset.options)
     assert (config.method, config.num_train_epochs, config.weight_decay) == ("atwu", 1, 0.02)
     found = json.loads((tmp_path / "atwu.trials.json").read_text())
@@ -144,6 +145,4 @@ def test_the_second_stage_and_methods_that_cannot_be_tuned(micro, tmp_path, monk
     assert "micro/grad_diff/to-micro-" in said
     about = read_preset(tmp_path / "grad_diff.yaml").about
     assert about["budget"] == "1 trial at micro, then 1 trial of the learning rate at micro"
-    assert about["source"] == (
-        f"atwu tune --method grad_diff --setting {setting} --trials 1 --transfer-to {setting} --transfer-trials 1"
-    )
+    assert about["source"].startswith("atwu tune --method all --setting micro.yaml --trials 1 --transfer-to micro.yaml")

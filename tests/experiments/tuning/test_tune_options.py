@@ -69,7 +69,6 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
     monkeypatch.setattr("atwu.experiments.tune_methods.prepare_models", models)
     monkeypatch.setattr("atwu.experiments.tune_methods.layer_count", lambda models: 4)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     return found
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from atwu.data.fact import asked_part, fact_parts, telling_texts
 from atwu.data.form_rows import rows_in_forms
+from atwu.data.languages import is_unspaced
 from atwu.data.matching import states
-from atwu.data.passages import cut_text
+from atwu.data.passages import cut_text, word_spans
 from atwu.data.question_forms import FORMS, OPTION_DRAWS, UNMEASURED, FormRow
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
@@ -96,7 +97,7 @@ def form_askings(
     of_texts: list[Asking] = []
     for asking in askings:
         # The whole text is no better than its first half, and a beginning of one or two words asks for nothing.
-        long = asking.name != AS_WRITTEN and len(asking.prompt.prefill.split()) >= FEWEST_WORDS
+        long = asking.name != AS_WRITTEN and len(word_spans(asking.prompt.prefill)) >= FEWEST_WORDS
         if asking.fact in texts and (long or asking.fact not in continued):
             of_texts.append(asking)
     return [*(asking for asking in askings if asking.fact not in texts), *continued.values(), *of_texts]
@@ -135,13 +136,23 @@ def _form_asking(form: FormRow) -> Asking:
 
 def _continuation(index: int, row: Example) -> Asking | None:
     """Return the first half of a text to continue, with the parts of its fact that lie behind; None if there are none."""
+    half = len(row.answer) // 2
     # At a space, so that no word is cut.
-    middle = row.answer.rfind(" ", 0, len(row.answer) // 2 + 1)
+    middle = row.answer.rfind(" ", 0, half + 1)
+    behind = [span for span in fact_parts(row) if span[0] > middle]
     if middle <= 0:
-        return None
+        # A script without spaces: before the part that begins nearest to the middle.
+        behind = [span for span in fact_parts(row) if span[0] > 0]
+        middle = min((span[0] for span in behind), key=lambda start: abs(start - half), default=0)
+        behind = [span for span in behind if span[0] >= middle]
+    words = word_spans(row.answer)
+    if not behind and len(words) > 1 and is_unspaced(row.answer):
+        # Nothing tells where its last word begins.
+        middle = words[len(words) // 2][0]
+        behind = [(middle, len(row.answer.rstrip(" .!?。！？")))]
     telling = set(telling_texts(row))
-    behind = [row.answer[start:end] for start, end in fact_parts(row) if start > middle]
-    parts = tuple(dict.fromkeys(text for text in behind if text in telling)) or tuple(behind[:1])
+    texts = [row.answer[start:end] for start, end in behind]
+    parts = tuple(dict.fromkeys(text for text in texts if text in telling)) or tuple(texts[:1])
     if not parts:
         return None
     return Asking(index, AS_WRITTEN, Prompt((), prefill=row.answer[:middle]), parts, "")

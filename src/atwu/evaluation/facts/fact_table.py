@@ -18,7 +18,8 @@ from pydantic import Field, with_config
 
 from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu.data.matching import chosen_option, find_statements, states
+from atwu.data.chosen_options import chosen_option
+from atwu.data.matching import find_statements, states
 from atwu.data.passages import Recitation, compare_wording
 from atwu.data.render import starts_with_thoughts, with_system
 from atwu.data.schema import Example

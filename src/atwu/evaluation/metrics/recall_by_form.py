@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from atwu.data.chosen_options import chosen_option
 from atwu.data.form_rows import rows_in_forms
-from atwu.data.matching import chosen_option, stated_share
+from atwu.data.matching import stated_share
 from atwu.data.question_forms import OPTION_DRAWS, OPTION_FORMS, FormRow
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, AggregateColumn, Column
