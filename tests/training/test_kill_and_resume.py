@@ -56,11 +56,12 @@ def test_a_stopped_run_has_a_checkpoint_and_another_run_is_rejected_there(model_
     output, work = tmp_path / "out", tmp_path / "out.incomplete"
     number, name = random.choice(sorted(NAMES.items()))
     said = stop_at(command(model_folder, rows, output), work / "log.jsonl", 5, number)
-    (found,) = re.findall(rf"^atwu unlearn: .*{name}.* (\d+) of 12 steps.*$", said, re.M)
+    assert re.search(rf"^atwu unlearn: stopped by .*{name}", said, re.M)
     assert "Traceback" not in said
     assert "a second signal ends the command at once" in said
-    assert int(found) >= 5
-    assert (work / f"checkpoint-{found}").is_dir()
+    (checkpoint,) = work.glob("checkpoint-*")
+    found = int(checkpoint.name.removeprefix("checkpoint-"))
+    assert found >= 5
     assert not output.exists()
     done = run_here(*command(model_folder, rows, output, "--beta", "3"))
     assert "options.beta" in str(done.exception)
