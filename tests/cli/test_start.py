@@ -77,7 +77,7 @@ def test_help_and_typos_of_every_command_import_no_heavy_package():
         assert 1 <= int(common) <= 40, name
         assert int(common) <= int(every), name
         if name in ("unlearn", "finetune", "plan"):
-            assert int(every) > 50, name
+            assert int(every) > 40, name
 
 
 def test_options_of_transformers_exist_in_the_installed_version_and_have_its_types():

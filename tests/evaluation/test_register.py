@@ -130,7 +130,8 @@ def test_values_of_the_example_metric_are_in_comparisons_and_reports(table, tmp_
     compared = run_here("compare", *results).output
     assert re.search(r"answer_words +2\.0 +3\.0 *\n", compared)  # equal values without a bound: no interval
     assert re.search(r"too_long ↓ +0\.000 \[0\.000, 0\.602\] +1\.000 \[0\.398, 1\.000\]", compared)
-    rows = list(csv.DictReader(io.StringIO(run_here("report", *results, "--format", "csv").output)))
+    assert run_here("report", *results, "--output", tmp_path / "report.csv").exit_code == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
     assert {(row["label"], row["metric"]): (float(row["value"]), row["direction"]) for row in rows} == {
         ("short", "answer_words"): (2.0, "none"),
         ("short", "too_long"): (0.0, "down"),

@@ -12,7 +12,6 @@ import torch
 
 pytest.importorskip("peft")
 
-from atwu.exporting import export_run as shipping
 from atwu.exporting import export_source as source
 from atwu.exporting.export_source import read_source
 from atwu.modeling.load import add_adapter, load_model, load_tokenizer
@@ -72,13 +71,3 @@ def test_the_quantized_base_is_loaded_at_the_recorded_commit(adapters: Path, tmp
         ):
             read_source(noted, loading)._quantized_base("4bit", torch.device("cpu"))
     assert asked == ["0123abc", "main", None]
-
-
-@pytest.mark.parametrize("code", [False, True])
-def test_the_original_model_may_run_its_code_if_the_run_may(code: bool, run: Path) -> None:
-    asked: list[object] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipping, "load_model", noting("trust_remote_code", asked))
-        found = read_source(run, ModelLoadArgs(trust_remote_code=code))
-        assert shipping._change_by_unlearning(found, load_model(str(run)), print) > 0
-    assert asked == [code]

@@ -28,7 +28,7 @@ IN_CHECKPOINT = (
     "manifest.json",
     "model.safetensors",
     "optimizer.pt",
-    "rng_state.pth",
+    "random_state.json",
     KEY_NAME,
     "sampler.json",
     "scheduler.pt",

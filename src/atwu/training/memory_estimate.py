@@ -46,6 +46,9 @@ class Memory:
     copies: float
     """Copies: output layer or model as the reference, weights while they are perturbed, and those that a controller keeps."""
     optimizer: float
+    gradients: float
+    activations: float
+    """At the end of a step's forward pass, including the output layer's blocks."""
     turning: float
     """Maximum of activations plus gradients: activations are freed while gradients are created."""
     evaluation: float
@@ -136,6 +139,8 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
         weights=weights,
         copies=copies,
         optimizer=moments,
+        gradients=float(model.trained),
+        activations=activations + BLOCKS,
         turning=max(begun, ended),
         evaluation=DECODED_TOKENS * model.cache_per_token + BLOCKS,
     )

@@ -68,7 +68,8 @@ def test_every_variant_runs_once_before_any_runs_twice_and_seeds_may_differ_by_s
     text = "methods: [wga, npo]\nseeds: {people-tiny: 1, default: [5, 4]}"
     names = {name: [run.name for run in planned(tmp_path, text, name).runs] for name in ("people-tiny", "people-small")}
     assert names == {"people-tiny": ["wga-s1", "npo-s1"], "people-small": ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]}
-    runs = plan(written(tmp_path, text).with_seeds(3), find_setting("people-tiny"), tmp_path).runs
+    three_seeds = replace(written(tmp_path, text), seeds=(1, 2, 3), setting_seeds={})
+    runs = plan(three_seeds, find_setting("people-tiny"), tmp_path).runs
     assert [run.seed for run in runs] == [1, 1, 2, 2, 3, 3]
     assert variant_name("atwu") == "atwu"
     assert variant_name("a b") != variant_name("a/b")
