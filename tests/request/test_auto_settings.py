@@ -26,7 +26,7 @@ from atwu.training.memory_estimate import Memory
 
 def fitted(words: str, *, gigabytes: float = 1.0, free: float = 16.0) -> StrategyEstimate:
     """The way of these words, which needs some of the free memory."""
-    taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0)
+    taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
     return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, free=free * 1e9)
 
 
