@@ -85,8 +85,10 @@ def run(people: Path, output: Path) -> None:
 
 def table(people: Path, output: Path) -> None:
     """Print a line for each finished request: its verdict, and what the facts and the neighbours cost."""
-    print("| request | verdict | steps | answers that state a fact | own question | neighbours | retain loss |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| request | verdict | steps | answers that state a fact | own question | neighbours | unreadable | retain loss |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for name, _, _ in write_forget_files(people, output):
         folder = output / f"out-{name}"
         if not (folder / "verdict.json").exists():
@@ -102,6 +104,8 @@ def table(people: Path, output: Path) -> None:
         cells.append(f"{was.facts_stated} -> {now.facts_stated} of {now.facts}")
         was, now = (answers.select(set=NEIGHBOURS).count() for answers in (before, after))
         cells.append(f"{was.answers_stating} -> {now.answers_stating} of {now.answers} ({now.facts})")
+        was_unreadable, unreadable = (sum(record.unreadable for record in table.records) for table in (before, after))
+        cells.append(f"{was_unreadable} -> {unreadable} of {len(after.records)}")
         cells.append(f"{history.retain_loss_increase:+.3f}")
         print(f"| {' | '.join(cells)} |")
 

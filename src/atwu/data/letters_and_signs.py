@@ -1,4 +1,4 @@
-"""What tells short words apart for the matcher of answers: signs behind a letter ("AB+", "C++"), and Roman numbers."""
+"""What tells short words apart for the matcher of answers: signs behind a letter ("AB+"), Roman numbers, code and measures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atwu._file_reading import read_yaml
-from atwu.data.folded_words import FoldedWord
+from atwu.data.folded_words import FoldedWord, folded_words, join
 
 _LISTS = read_yaml(Path(__file__).with_name("matching_words.yaml"))
 _SHORT_CODE = 2
 """Maximum number of letters that a sign behind them turns into something else: "C" and "C++", "A+" and "A-"."""
 _TRAILING_SIGNS = re.compile(r"[+#]*(?:[-−](?!\w))?")
+CODE_WORD = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
+"""A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
+MEASURES = frozenset(
+    join(folded_words(word)) for word in read_yaml(Path(__file__).with_name("framing_words.yaml"))["measures"].split()
+)
 _ROMAN = {numeral: str(number) for number, numeral in enumerate(_LISTS["roman_numbers"].split(), 1)}
 """Numbers of kings, wars, types and stages."""
 _PLUS, _MINUS = _LISTS["plus"].split(), _LISTS["minus"].split()

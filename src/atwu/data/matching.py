@@ -18,7 +18,7 @@ from pathlib import Path
 from atwu._file_reading import read_yaml
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import listed_frequency, word_frequency
-from atwu.data.letters_and_signs import roman_number, signs_behind, with_sign_in_words
+from atwu.data.letters_and_signs import CODE_WORD, MEASURES, roman_number, signs_behind, with_sign_in_words
 from atwu.data.schema import Span, merged_spans
 from atwu.data.value_agreement import COUNTS, covers, date_parts
 from atwu.data.value_parts import Value
@@ -44,12 +44,7 @@ _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 _LONG_NUMBER = 6
 """Digits from which a number may be an account or a telephone, which is grouped in several ways."""
-_CODE = re.compile(r"\S*[_/\\=(){}<>&@#$%^*+!?~|]\S*|(?=\S*\d)(?=\S*[^\W\d])\S+")
-"""A name in code, a password or a serial number: one word of it, such as "CACHE", names other things, too."""
 _PLACE_ENDINGS = "市省县縣県区區府都州"
-_MEASURES = frozenset(
-    join(folded_words(word)) for word in read_yaml(Path(__file__).with_name("framing_words.yaml"))["measures"].split()
-)
 _LARGE_NUMBER, _FEW_WORDS = 13, 4
 """Number from which one is rarely said by chance, and words before a smaller one that may say what it counts."""
 _CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
@@ -243,11 +238,13 @@ def _statements(said: _Said, wanted: str, question: str) -> Iterator[Span]:
         if not _is_name(content) or any(element.words[0].text == "of" for element in elements):
             yield from _in_any_order(said, content)
         rarest = _giveaway(content, question)
-        if rarest is not None and _CODE.fullmatch(wanted.strip()) is None:
+        if rarest is not None and CODE_WORD.fullmatch(wanted.strip()) is None:
             for place, word in enumerate(said.words):
                 if word.forms & rarest.words[0].forms and not _is_told_apart(said, place, elements):
                     yield word.start, word.end
-        yield from _verbatim(said.text, wanted.strip())
+        # A text of several words as it is written, whatever signs are between them: "h7!Kq-92zt".
+        verbatim = rf"(?<!\w){re.escape(wanted.strip())}(?!\w)"
+        yield from (match.span() for match in re.finditer(verbatim, said.text))
         yield from _number_alone(said, content, question)
     digits = sum(char.isdecimal() for char in wanted)
     if digits >= _LONG_NUMBER or any(element.value is None for element in elements):
@@ -488,7 +485,7 @@ def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> It
         return
     measure = content[1].words[0]
     asked = any(measure.forms & word.forms for word in folded_words(question))
-    if join(content[1].words) not in _MEASURES and not asked:
+    if join(content[1].words) not in MEASURES and not asked:
         return
     for place, (value, end, _) in said.values.items():
         if value.kind not in ("number", "year") or re.search(r"\d[-./:]$", said.text[: value.start]):
@@ -501,9 +498,3 @@ def _number_alone(said: _Said, content: Sequence[_Element], question: str) -> It
         # "34 cousins" are no age.
         if span is not None and re.match(_CLAUSE_END, said.text[said.words[end - 1].end :]):
             yield span
-
-
-def _verbatim(text: str, wanted: str) -> Iterator[Span]:
-    """Find a text of several words as it is written, whatever signs are between them: "h7!Kq-92zt"."""
-    for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text):
-        yield match.span()

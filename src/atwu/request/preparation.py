@@ -294,7 +294,7 @@ def _write_rows(
                 **known_retain_rows(read, request.retain_rows, forget, system=system),
                 **recited_retain_texts(read, request.retain_rows, forget),
             }
-            say(f"neighbours: {len(measured_retain)} of your retain rows, which it knows, beside related ones")
+            say(f"neighbours: {len(measured_retain)} of your retain rows that the model knows, and related questions")
         most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
         about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
         texts = related_texts(read, forget, earlier=earlier, train=writes)
