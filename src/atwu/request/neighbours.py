@@ -167,6 +167,7 @@ def _repeated_in(
 ) -> tuple[Example, ...]:
     """Return the rows whose key text the model also says when asked in another form."""
     written = rows_in_forms(rows, (form,))
-    answers = form_answers(generator, written, Decoding(max_new_tokens=FACT_TOKENS), system=system)
+    decoding = Decoding(max_new_tokens=FACT_TOKENS)
+    answers = form_answers(generator, written, decoding, system=system, progress="neighbours in other forms")
     pairs = zip(written, answers, strict=True)
     return tuple(rows[form_row.index] for form_row, answer in pairs if form_recall(form_row, answer) == 1)

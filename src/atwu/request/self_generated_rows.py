@@ -50,7 +50,7 @@ def self_generated_forget_rows(
     texts = [form_row for form_row in written if form_row.form in SAMPLED_FORMS]
     if "tell_about" in asked:
         written += requests_about_subjects(rows)
-    answers = form_answers(generator, written, Decoding(), system=system)
+    answers = form_answers(generator, written, Decoding(), system=system, progress="forms of the forget rows")
     sampled = Decoding(temperature=1.0)
     answers += form_answers(
         generator, texts, sampled, system=system, draws=SAMPLED_TEXTS, progress="texts of the forget rows"
