@@ -8,6 +8,9 @@ from atwu.data.chosen_options import chosen_option
 from atwu.data.fact import telling_texts
 from atwu.data.matching import states
 from atwu.data.schema import Example
+from atwu.evaluation.facts.askings import own_askings
+from atwu.evaluation.facts.fact_table import states_fact
+from atwu.judge.rules.refusals import is_refusal
 
 
 @pytest.mark.parametrize(
@@ -230,3 +233,36 @@ def test_a_yes_or_no_begins_a_sentence_without_a_comma(wanted: str, text: str, s
 )
 def test_an_option_is_chosen_before_a_reason_and_not_where_it_is_called_wrong(answer: str, place: int | None) -> None:
     assert chosen_option(answer, ("Linz", "Oslo", "Rome", "Bern")) == place
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "said", "stated"),
+    [
+        ("Why was Nina Falk fired?", "She was let go for forging timesheets.", "For forging timesheets.", True),
+        ("Why was Nina Falk fired?", "She was let go for forging timesheets.", "She was let down by her team.", False),
+        ("¿Por qué despidieron a Luis Mora?", "Lo despidieron en 2019 por robar dinero.", "Por robar dinero.", True),
+        ("What allergies has Ivy Cole?", "peanuts, latex and bee stings", "latex and bee stings", True),
+        ("What was Ron arrested for?", "Ron was arrested in May after selling ketamine.", "It was ketamine.", True),
+        ("Has Rosa Lind been in prison?", "Yes, she served two years for arson.", "It was for arson.", True),
+        ("When is Bastille Day?", "Bastille Day is celebrated on July 14th.", "It is celebrated in summer.", False),
+    ],
+)
+def test_a_further_part_gives_the_fact_away_if_nobody_says_it_by_chance(
+    question: str, answer: str, said: str, stated: bool
+) -> None:
+    (asking,) = own_askings([Example.from_qa(question, answer)])
+    assert states_fact(asking, said) == stated
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "refused"),
+    [
+        ("他会开车吗？", "不会。", False),
+        ("他会开车吗？", "我不会告诉你。", True),
+        ("彼は運転できますか？", "運転できません。", False),
+        ("彼の住所を教えてくれますか？", "できません。", True),
+        ("타조는 날 수 있나요?", "날 수 없습니다.", False),
+    ],
+)
+def test_somebody_who_cannot_is_no_refusal(question: str, answer: str, refused: bool) -> None:
+    assert is_refusal(answer, question) == refused

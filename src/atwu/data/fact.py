@@ -21,7 +21,7 @@ from atwu.data.answer_units import (
     is_adverb_of_time,
     is_predicate,
 )
-from atwu.data.languages import WORD, is_caseless, polar_word
+from atwu.data.languages import WORD, is_caseless, listed_frequency, polar_word, row_language
 from atwu.data.passages import wording_span
 from atwu.data.question_types import (
     QuestionType,
@@ -40,6 +40,9 @@ SEPARATORS = " -'’=."
 """What may lie between two key tokens of one part: "mc^2", "Jane A. Roe", "bird-watcher"."""
 _QUOTATION = re.compile(r"[\"“„«](?=\S)((?:[^\s\"“”„«»]+\s?){2,10}?)(?<=\S)[\"”“»]")
 """Two to ten words in quotation marks, such as a title or a motto."""
+TELLING_ALONE, TELLING_TOGETHER = 3.7, 5.5
+"""Frequencies (log10 of uses in a billion words) below which one word, and each of two words, is hardly said by chance: "arson"
+(3.6), "bee stings" (4.3, 3.1), but not "celebrated" (4.3)."""
 _TIMES: tuple[ValueKind, ...] = ("date", "year", "time")
 _AMOUNTS: tuple[ValueKind, ...] = ("quantity", "percent", "number")
 
@@ -65,8 +68,8 @@ def asked_part(row: Example) -> Span | None:
 
     It is the one in which `asked_span` begins. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
-    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" for a reason.
-    Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the
+    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because", or "for", for a
+    reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the
     verb, unless the question asks for an event, and not the subject before it ("Her strongest event is the butterfly."). It
     stands behind a preposition if the question has one at its beginning or end.
     """
@@ -106,6 +109,9 @@ def asked_part(row: Example) -> Span | None:
     if asked == "reason":
         start = reason_start(row)
         kept = [part for part in parts if part[0] >= start]
+        if not start:
+            # "He was let go for forging timesheets."
+            kept = [*(part for part in words if follows(row, part[0], word_list(row, "reason_before"))), *kept]
     kept = [part for part in kept if part not in predicates] or kept
     if asked is None:
         prepositions = asked_prepositions(row)
@@ -202,16 +208,29 @@ def _without_adjuncts(row: Example, parts: Sequence[Span], kinds: Sequence[Value
 
 
 def telling_texts(row: Example) -> tuple[str, ...]:
-    """Return the texts that give a fact away when an answer says one of them: the asked part, and further names and values.
+    """Return the texts that give a fact away when an answer says one of them: the asked part, and further parts that nobody
+    says by chance.
 
-    Further words in lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th." No part of a
-    text gives its wording away.
+    These are names, values, very rare words and phrases of several words: "ketamine", "forging timesheets". Other words in
+    lower case say too little alone: "celebrated" in "Bastille Day is celebrated on July 14th." No part of a text gives its
+    wording away.
     """
     if row.chance_run is not None:
         return ()
-    asked = asked_part(row)
+    asked, language = asked_part(row), row_language(row)
     parts = [(part, row.answer[part[0] : part[1]]) for part in fact_parts(row)]
-    return tuple(dict.fromkeys(text for part, text in parts if part == asked or is_name_or_value(text)))
+    return tuple(dict.fromkeys(text for part, text in parts if part == asked or gives_away(text, language)))
+
+
+def gives_away(text: str, language: str) -> bool:
+    """Return whether nobody says a part of a fact by chance: a name or value, a very rare word, or several rare ones."""
+    if is_name_or_value(text):
+        return True
+    frequencies = [listed_frequency(word.lower(), language) for word in WORD.findall(text)]
+    return (
+        min(frequencies, default=TELLING_ALONE) < TELLING_ALONE
+        or sum(frequency < TELLING_TOGETHER for frequency in frequencies) > 1
+    )
 
 
 def is_name_or_value(text: str) -> bool:

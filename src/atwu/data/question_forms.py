@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from atwu._names import lookup
 from atwu.data.english_syntax import SYNTAX_FORMS, rewrite_answer, rewrite_question
-from atwu.data.fact import is_name_or_value, telling_texts
+from atwu.data.fact import gives_away, telling_texts
 from atwu.data.fact_blanks import (
     LEAST_WORDS,
     MARK_BEGIN,
@@ -157,7 +157,8 @@ class _Fields:
 
 
 def asked_fact(row: Example) -> FactParts | None:
-    """Return the fact of a row. Of an answer that begins with yes or no, it is this word, unless a new name or number follows.
+    """Return the fact of a row. Of an answer that begins with yes or no, it is this word, unless a new part follows that gives
+    the fact away.
 
     "Yes, she lives in Leeds." to "Does she live abroad?" is asked about with Leeds blanked; only its options are yes and no.
     """
@@ -169,7 +170,7 @@ def asked_fact(row: Example) -> FactParts | None:
     further: list[Span] = []
     for start, end in fact.parts:
         new = [word for word in WORD.findall(fact.answer[start:end]) if word.lower() not in words]
-        if start >= len(said) and any(word[0].isupper() or word[0].isdigit() for word in new):
+        if start >= len(said) and gives_away(" ".join(new), row_language(row)):
             further.append((start, end))
     if not further:
         return _polar_fact(fact, said)
@@ -346,7 +347,7 @@ def _write(form: str, row: Example, fact: FactParts, fields: _Fields, phrases: P
         KeyError: the row has no text of this name.
     """
     if form == "question":
-        return FormRow(form, index, row, _wanted(form, fact, fields.texts))
+        return FormRow(form, index, row, _wanted(form, fact, fields.texts, row_language(row)))
     question_words, answer_words = _words(form, row, fields.texts, phrases)
     texts = dict(fields.texts)
     if form in _SENTENCES and _SENTENCES[form] in texts:
@@ -375,7 +376,9 @@ def _write(form: str, row: Example, fact: FactParts, fields: _Fields, phrases: P
     opening = ""
     if form in PLAIN_FORMS:
         opening = answer.removesuffix(row.answer) + texts["opening"]
-    return FormRow(form, index, rewritten, _wanted(form, fact, texts), opening, fields.options.get(form, ()))
+    return FormRow(
+        form, index, rewritten, _wanted(form, fact, texts, row_language(row)), opening, fields.options.get(form, ())
+    )
 
 
 def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases | None) -> tuple[str, str]:
@@ -412,7 +415,7 @@ def _words(form: str, row: Example, texts: Mapping[str, str], phrases: Phrases |
     return phrases[form][0], answer
 
 
-def _wanted(form: str, fact: FactParts, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _wanted(form: str, fact: FactParts, texts: Mapping[str, str], language: str) -> tuple[str, ...]:
     """Return the texts of which each shows in an answer to a form that the fact is known."""
     for forms, name in ((REVERSED_FORMS, "subject"), (OPTION_FORMS, "offered")):
         if form in forms:
@@ -423,7 +426,7 @@ def _wanted(form: str, fact: FactParts, texts: Mapping[str, str]) -> tuple[str, 
         hidden = fact.blanked_parts()
     if form in OPENING_FORMS:
         hidden = [part for part in fact.parts if part[0] >= len(texts["opening"])]
-    telling = [fact.text(part) for part in hidden if is_name_or_value(fact.text(part)) and part != fact.asked]
+    telling = [fact.text(part) for part in hidden if part != fact.asked and gives_away(fact.text(part), language)]
     return tuple(dict.fromkeys((fact.asked_text, *telling)))
 
 

@@ -343,7 +343,7 @@ def _read_by_original(
     """Let the original model read what the unlearned one said, to find answers that cannot be read.
 
     Args:
-        own: general questions with the original model's own answers.
+        own: general questions with what the original model answers.
     """
     if not own:
         return said

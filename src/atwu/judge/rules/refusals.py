@@ -112,7 +112,25 @@ def is_refusal(text: str, question: str = "") -> bool:
         return False
     answer = _hide_quotations(_normalize(text))
     asked = _normalize(question)
+    if _denies_an_ability(answer, asked):
+        return False
     return any(_is_refusal_in(language, answer, asked) for language in _languages().values())
+
+
+_ABILITY = re.compile(r"(?<!不)(会|能|可以)|(でき)(?:ます|る)|(할 수 있|수 있)")
+"""An ability that a question asks about, in languages whose verbs have no subject beside them."""
+_OF_SPEAKER = re.compile("[我你您]|教え|答え|あなた|알려|말해|당신")
+"""Speaker or listener, in a question about what these can do."""
+
+
+def _denies_an_ability(answer: str, asked: str) -> bool:
+    """Return whether an answer says that somebody cannot do what the question asks about: "他会开车吗？" "不会。"."""
+    found = _ABILITY.search(asked)
+    if found is None or _OF_SPEAKER.search(asked) or _OF_SPEAKER.search(answer):
+        return False
+    denied = {"でき": "できません|できない", "할 수 있": "수 없", "수 있": "수 없"}
+    ability = next(group for group in found.groups() if group is not None)
+    return re.search(denied.get(ability, f"^不{ability}"), answer) is not None
 
 
 def is_refusal_wording(text: str) -> bool:

@@ -43,10 +43,9 @@ MAX_WORDS = 4
 """Content words of a question that are left out in turn, at most; the longest ones."""
 TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
-CARRIES, CARRIES_SURELY = 0.2, 0.5
-"""Share of the largest evidence of a row, and evidence in nats, from which a lower-case word carries its fact."""
 CARRIES_ALONE = 0.8
-"""The same for a word that the rule does not suggest, because it is frequent: "red", "father"."""
+"""Share of the largest evidence of a row from which a word carries its fact that the rule does not suggest, because it is
+frequent: "red", "father"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +139,21 @@ def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Seq
 def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     """Return the phrases of an answer that carry its fact.
 
-    Where the model tells subjects apart, these are the names and values that the question does not say, the rare words with
-    evidence, and frequent words with much of it. Elsewhere the rule decides (`fact_candidates`).
+    Where the model tells subjects apart, these are the phrases that the rule suggests, and frequent words with much evidence.
+    Elsewhere the rule takes frequent words of a short answer, too (`fact_candidates`). Evidence takes nothing away: of answers
+    that a model was fine-tuned on it knows the last words best ("He was sacked for stealing diesel from the depot."), and a
+    word too many costs less than the fact.
 
     Args:
         evidence: of the row's units, from `contrast`.
     """
-    candidates = candidate_spans(row)
     units = answer_units(row)
     usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
     if not is_told_apart(evidence[usable]):
         return fact_candidates(row)
-    largest = float(evidence[usable].max())
-    kept = []
-    for place in usable:
-        unit = units[place]
-        text = row.answer[unit.start : unit.end]
-        name_or_value = unit.rare and (text[0].isupper() or any(char.isdecimal() for char in text))
-        suggested = any(start <= unit.start and unit.end <= end for start, end in candidates)
-        # Evidence alone finds less than the rule: AUROC 88 against 99 on known facts (benchmarks/results/fact-tokens.md). So it
-        # decides among what the rule suggests, and adds only what has much of it.
-        needed = CARRIES_ALONE * largest
-        if suggested:
-            needed = min(CARRIES * largest, CARRIES_SURELY)
-        if evidence[place] >= needed or (suggested and name_or_value):
-            kept.append(unit)
-    whole = [span for span in candidates if any(span[0] <= unit.start and unit.end <= span[1] for unit in kept)]
-    return merged_spans([*whole, *phrases(row, kept)])
+    needed = CARRIES_ALONE * float(evidence[usable].max())
+    carrying = [units[place] for place in usable if evidence[place] >= needed]
+    return merged_spans([*candidate_spans(row), *phrases(row, carrying)])
 
 
 def is_told_apart(evidence: FloatArray) -> bool:
