@@ -58,8 +58,6 @@ def _environment() -> Environment:
         # Answers may have control characters, which no browser shows and some refuse.
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    # NaN is no JSON: a browser would read none of the block.
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     # Subscripts of metrics: J_W, ES Δ.
     environment.filters["subscripts"] = lambda text: Markup(
         SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text))))
