@@ -123,6 +123,7 @@ def evaluate(
         sets[how.probes.name] = how.probes.rows
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
+    # Before the model is loaded, so that an unknown metric or a missing package fails at once.
     names = _choose_metrics(how, config, sets, model, notes)
     measured = list(map(find_metric, names))
     own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}

@@ -209,7 +209,6 @@ class Families(JudgedMetric):
     about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
     cost = "nine answers and nine judge calls per forget row"
     needs = (FORGET,)
-    attack = True
     uses = ("max_new_tokens", "seed")
     columns = tuple(
         Percent(

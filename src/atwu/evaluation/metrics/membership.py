@@ -71,18 +71,16 @@ def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
         k: Share of tokens to average, in (0, 1], rounded down to at least one token; 1 gives the loss.
     """
     values = np.asarray(logps, dtype=np.float64)
-    if not 0 < k <= 1:
-        raise ValueError(f"k must be a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
-    # Only the sum of the smallest is needed, not their order.
     # Rounded down, but not to nothing, as in open-unlearning.
     count = max(1, math.floor(k * values.size))
+    # Only the sum of the smallest is needed, not their order.
     return -float(np.partition(values, count - 1)[:count].mean())
 
 
 def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
-    """Min-K%++: Min-K% of the standardized log-probabilities `(log p_t - mu_t) / sigma_t` (Zhang et al. 2024).
+    """Min-K%++: Min-K% of the min_k_of_row log-probabilities `(log p_t - mu_t) / sigma_t` (Zhang et al. 2024).
 
     Args:
         logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
@@ -91,8 +89,6 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         k: As for `min_k`.
     """
     values, means, variances = (np.asarray(part, dtype=np.float64) for part in (logps, mu, sigma2))
-    if not values.shape == means.shape == variances.shape:
-        raise ValueError(f"need one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 
@@ -155,7 +151,6 @@ class Membership(Metric):
     cost = "one forward pass over both sets"
     needs = reads = (FORGET, HOLDOUT)
     needs_moments = True
-    attack = True
     settings = (
         MetricSetting(
             "min_k", float, MIN_K_SHARE, "Share of least likely tokens for Min-K% and Min-K%++.", above=0, most=1
@@ -188,7 +183,7 @@ class Membership(Metric):
     def record(self) -> None:
         k = self.session.config.min_k
 
-        def standardized(row: Example, tokens: TokenRow) -> float | None:
+        def min_k_of_row(row: Example, tokens: TokenRow) -> float | None:
             logps, entropy, variance = (
                 np.asarray(part)[tokens.content] for part in (tokens.logps, tokens.entropy, tokens.variance)
             )
@@ -199,7 +194,7 @@ class Membership(Metric):
             mia_loss=lambda _, tokens: loss_score(tokens.logps),
             mia_zlib=lambda row, tokens: zlib_score(loss_score(tokens.logps), row.answer),
             mia_min_k=lambda _, tokens: min_k(tokens.logps[tokens.content], k=k),
-            mia_min_k_plus_plus=standardized,
+            mia_min_k_plus_plus=min_k_of_row,
         )
 
     @classmethod
@@ -290,14 +285,13 @@ class GradientNorm(Metric):
     cost = "one backward pass per row"
     needs = (FORGET, HOLDOUT)
     needs_plain_weights = True
-    attack = True
     columns = (score_column("gradient_norm", mean_of_norms),)
 
     def prepare(self) -> None:
         self._norms = {
             split: gradient_norms(
                 self.session.model,
-                self.session.encoded(split),
+                self.session.encode_set(split),
                 progress=f"gradients of {split}" if self.session.progress else None,
             )
             for split in (FORGET, HOLDOUT)
