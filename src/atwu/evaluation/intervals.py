@@ -178,6 +178,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
     """
     # A part that has no clusters of a set is constant over them.
     sizes = {name: len(values) for part in parts for name, values in part.alike.items()}
+    # A draw may divide by zero; it becomes NaN or infinite, and percentiles leave it out.
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
         draws = np.asarray(function(*(part.draws for part in parts)), dtype=np.float64)

@@ -113,6 +113,7 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
         if FORGET not in run.result.rows:
             continue
         metrics = run.result.rows[FORGET].metrics
+        # A metric that was not measured has no values, and so no pairs.
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
         kept = [before for before, after in pairs if before is not None and after is not None]
         if kept:

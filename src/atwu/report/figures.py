@@ -275,6 +275,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
     """Mean, lowest and highest AUROC over seeds, at the steps recorded for all of them."""
     traces = [(run.trace.steps, run.trace.auroc.get(name, ())) for run in runs if run.trace is not None]
+    # A run that traced no rows of this kind has no values.
     lines = [pd.Series(values, steps[: len(values)], dtype=float) for steps, values in traces]
     if not lines:
         return None

@@ -213,6 +213,7 @@ def _facts_asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):
         core = [fact for fact in facts if fact in core or (fact.kind == "words" and fact.somewhere)]
     if not core:
+        # A date that was not asked for is a side detail.
         core = [fact for fact in facts if fact.kind != "date"]
     return tuple(core or facts)
 
