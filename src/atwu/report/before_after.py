@@ -95,6 +95,7 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             ticks = [0, top / 2, top]
             axes.set(xlim=(-0.04 * top, 1.04 * top), xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks])
             first, _, last = axes.get_xticklabels()
+            # Centred below the ends, they would run into those of the next panel.
             first.set_horizontalalignment("left")
             last.set_horizontalalignment("right")
             axes.grid(True, axis="x")

@@ -83,6 +83,7 @@ def _read_study(path: Path) -> BoardStudy:
         raise ValueError(f"{path} has reference models only; a study needs at least one unlearned model.")
     setting = records.study.get("setting") or {}
     target, benchmark = setting.get("target"), setting.get("benchmark")
+    # A setting may describe its model (a shape to train) instead of naming one.
     if isinstance(target, Mapping):
         target = target.get("model") or target.get("shape")
     if not isinstance(benchmark, str):  # rows of the user's own, which have no name but the setting's

@@ -71,8 +71,8 @@ class SideBySide:
     def read(self, row: Example) -> Iterator[tuple[str, TokenRow]]:
         """Yield the title and the teacher-forced outputs of one model after the other."""
         for title, (model, tokenizer) in self._models.items():
-            (read,) = read_tokens(model, Encoder(tokenizer).encode_rows([row], what="answers").rows)
-            yield title, read
+            (tokens,) = read_tokens(model, Encoder(tokenizer).encode_rows([row], what="answers").rows)
+            yield title, tokens
 
 
 class LocalOnly:

@@ -201,6 +201,7 @@ def explain_metrics(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) ->
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
     """Table with one row per model and one column per metric, those of `every` that are not in `table` hidden at first."""
+    # The headline first; the page shows the others if they are asked for.
     keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
@@ -268,6 +269,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     means = means.loc[:, (means > 0).any()]
     if means.empty:
         return None
+    # What cells of metrics have and costs have not; the template prints both.
     plain = {"mark": "", "interval": "", "spread": "", "told": ""}
     rows: list[dict[str, Any]] = []
     for label, mean_of in means.iterrows():

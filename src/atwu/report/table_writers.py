@@ -163,6 +163,7 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     counts: dict[str, list[str]] = {}
     for head in table.heads:
         counts.setdefault(head.key[0], []).append(head.count)
+    # The count of most metrics stands in the heading of the set; others have theirs beside the name.
     usual = {split: max(numbers, key=numbers.count) for split, numbers in counts.items()}
     grid = _empty_table(
         "metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
