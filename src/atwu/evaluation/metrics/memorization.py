@@ -61,7 +61,8 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
 
 def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     """Return True where the prediction equals the label, shape (tokens,)."""
-    return np.asarray(predictions) == np.asarray(labels)
+    correct: NDArray[np.bool_] = np.asarray(predictions) == np.asarray(labels)
+    return correct
 
 
 def answer_probability(logps: ArrayLike) -> float | None:
