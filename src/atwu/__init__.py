@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+# Parsed, since a stub is no module that could be imported.
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _EXPORTS = {
     alias.name: str(node.module) for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names

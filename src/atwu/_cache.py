@@ -71,6 +71,7 @@ def cache_folder(folder: str | None = None) -> Path:
 
 def writable_folder(folder: Path) -> Path:
     """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only or a file."""
+    # The folder may not exist yet; what counts is the nearest one above it that does.
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if existing.is_dir() and os.access(existing, os.W_OK):
         return folder
@@ -81,6 +82,7 @@ def writable_folder(folder: Path) -> Path:
     return Path(_scratch().name) / folder.name
 
 
+# One for the whole process: what a first call stores there, later calls find.
 @functools.cache
 def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="atwu-")

@@ -44,6 +44,7 @@ def command_line(words: Sequence[str]) -> str:
 
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
+# Windows has no SIGHUP.
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}
 
 
@@ -141,6 +142,7 @@ def end_process(number: int, done: str = "") -> NoReturn:
         sys.stdout.flush()
     stop = f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]}"
     write_line("; ".join(filter(None, [stop, done, _command.then])))
+    # Not `sys.exit`: its exception could be caught, and threads would be waited for.
     os._exit(128 + number)
 
 
@@ -149,6 +151,7 @@ def _came(number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
             os._exit(128 + number)
         return
+    # The system ends the process at the next signal, whatever its code is doing.
     if not _command.patient:
         remove_handlers()
     signalled = _command.deferred
@@ -164,6 +167,7 @@ def write_line(line: str) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     with contextlib.suppress(OSError, ValueError):
+        # A progress bar leaves the cursor at the end of its line.
         if sys.stderr.isatty():
             line = f"\n{line}"
         os.write(2, f"{line}\n".encode(sys.stderr.encoding or "ascii", errors="backslashreplace"))

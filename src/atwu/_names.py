@@ -14,6 +14,7 @@ _LISTED = 40
 _T = TypeVar("_T")
 
 
+# Not a `dict`, whose own `get`, `values` and `items` would return places in place of what is there.
 class Registry(UserDict[str, _T]):
     """Values of one kind by name, in the order in which they were added.
 

@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+# Seeds and sizes end in tensors and arrays, whose whole numbers have 64 bits.
 _LARGEST = 2**63
 """Limit on the absolute value of whole numbers."""
 
@@ -60,19 +61,19 @@ class Option:
         if value is None and (self.optional or self.default is None):
             return None
         if not self.many:
-            return self._checked(value, where, strict)
+            return self._check_one(value, where, strict)
         if not isinstance(value, list | tuple):
             if strict:
                 raise ValueError(f"{where} must be a list of values, got {value!r:.60}.")
             # `--score a` and `score: a` mean a list of one.
             value = [value]
-        checked = [self._checked(entry, where, strict) for entry in value]
+        checked = [self._check_one(entry, where, strict) for entry in value]
         if isinstance(self.default, tuple):
             return tuple(checked)
         return checked
 
-    def _checked(self, value: Any, where: str, strict: bool) -> Any:
-        converted = _converted(value, self.kind, strict)
+    def _check_one(self, value: Any, where: str, strict: bool) -> Any:
+        converted = _convert(value, self.kind, strict)
         if isinstance(converted, int) and abs(converted) >= _LARGEST:
             # Not quoted: Python refuses to write more than 4,300 digits.
             raise ValueError(f"{where} must be {self._allowed}, of at most 64 bits; the given one is longer.")
@@ -99,7 +100,7 @@ class Option:
         return f"{_WORDS[self.kind]} {' and '.join(shown)}".rstrip()
 
 
-def _converted(value: Any, kind: type, strict: bool) -> Any:
+def _convert(value: Any, kind: type, strict: bool) -> Any:
     """Convert a value to a type, or return None."""
     # True is an int in Python; it is a mistake where a number is meant.
     if isinstance(value, bool) and kind is bool:

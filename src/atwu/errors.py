@@ -28,6 +28,7 @@ class BudgetReachedError(AtwuError):
             "run the same command again to continue."
         )
 
+    # Workers pass it on by pickle, which would call the class with the message alone.
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), limit=self.limit, unjudged=self.unjudged), ()
 

@@ -50,15 +50,9 @@ def test_samples_of_one_class_are_skipped_and_counted() -> None:
     assert (none.mean, none.std, none.n, none.skipped) == (None, None, 0, 1)
 
 
-def test_bad_input_is_rejected() -> None:
+def test_a_score_that_is_nan_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"1 of 2 .*NaN"):
         auroc([0.1, float("nan")], [0, 1])
-    with pytest.raises(ValueError, match=r"answer 1: 1 of 2 .*NaN"):
-        per_sample_auroc([[0.1, 0.2], [0.1, float("nan")]], [[0, 1], [0, 1]])
-    with pytest.raises(ValueError, match="-100"):
-        auroc([0.1, 0.2], [0, -100])
-    with pytest.raises(ValueError, match=r"3 .* 2 labels"):
-        auroc([0.1, 0.2, 0.3], [0, 1])
 
 
 def _words(answer: str) -> list[str]:
@@ -98,9 +92,7 @@ def test_words_without_tokens_have_no_score() -> None:
     assert [word.score for word in words] == [0.25, None, None]
 
 
-def test_word_scores_refuses_bad_input() -> None:
-    with pytest.raises(ValueError, match=r"2 .* 1 token"):
-        word_scores("a", [(0, 1)], [0.1, 0.2])
+def test_a_word_score_that_is_nan_is_rejected() -> None:
     with pytest.raises(ValueError, match="NaN"):
         word_scores("a", [(0, 1)], [float("nan")])
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.result_checks import degraded, warnings
+from atwu.evaluation.result_checks import find_degraded, warnings
 
 
 def result(**sets):
@@ -32,7 +32,7 @@ def result(**sets):
 )
 def test_degraded_generation_gives_a_warning(metric, now, before, said):
     original = None if before is None else result(instructions={metric: before})
-    found = list(degraded(result(instructions={metric: now}), original))
+    found = list(find_degraded(result(instructions={metric: now}), original))
     assert [(split, name) for split, name, _ in found] == [("instructions", metric)] * (said is not None)
     assert said is None or re.search(said, found[0][2])
 

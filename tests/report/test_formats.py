@@ -16,9 +16,9 @@ from atwu.report.read_records import read_records
 from atwu.report.report_records import Records, degradation_notes, headline_metrics, report_table
 from atwu.report.table_writers import (
     WRITERS,
-    escaped,
+    escape_latex,
+    escape_markdown,
     headline_table,
-    tex,
     to_csv,
     to_json,
     to_latex,
@@ -195,8 +195,8 @@ def test_latex_is_well_formed(build_records) -> None:
 
 
 def test_special_characters(build_records) -> None:
-    assert tex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
-    assert f"| {escaped('a|b_c*')} |" in to_markdown(build_records(labels=["atwu", "a|b_c*"], seeds=[0]))
+    assert escape_latex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
+    assert f"| {escape_markdown('a|b_c*')} |" in to_markdown(build_records(labels=["atwu", "a|b_c*"], seeds=[0]))
 
 
 def test_values_of_only_some_seeds_are_marked_and_not_ranked(records) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atwu.report.board import BoardStudy, StudyFacts, render_board
-from atwu.report.page_templates import percent_of_score
 from atwu.report.report_page import render_report_page
 from atwu.report.report_records import Records
 from tests.report.conftest import figures_left_out
@@ -75,20 +74,6 @@ def head(page: Any, text: str) -> Any:
     return page.find_element(By.XPATH, f"//table[@id='headline']//th[contains(normalize-space(), '{text}')]")
 
 
-def words(page: Any, method: int, row: int = 0) -> list[str]:
-    line = f".traced[data-row='{row}'] .line[data-method='{method}']"
-    found: list[str] = page.execute_script(f'return [...document.querySelectorAll("{line} .w")].map(w => w.dataset.v)')
-    return found
-
-
-def move(page: Any, place: int) -> None:
-    page.execute_script(
-        "const s = document.getElementById('progress'); s.value = arguments[0];"
-        "s.dispatchEvent(new Event('input', {bubbles: true}))",
-        place,
-    )
-
-
 def test_loads_from_disk_without_errors_or_requests(page: Any, address: str) -> None:
     page.get_log("performance")
     page.get_log("browser")
@@ -130,7 +115,7 @@ def test_sorting_by_mouse(page: Any, shown: Records) -> None:
 
 
 @pytest.mark.night
-def test_sorting_and_slider_by_keyboard(page: Any, shown: Records) -> None:
+def test_sorting_by_keyboard(page: Any, shown: Records) -> None:
     active = page.switch_to.active_element
     for _ in range(40):
         active.send_keys(Keys.TAB)
@@ -146,20 +131,6 @@ def test_sorting_and_slider_by_keyboard(page: Any, shown: Records) -> None:
         active.send_keys(key)
         assert column.get_attribute("aria-sort") == state
         assert labels(page) == order
-    for _ in range(60):
-        page.switch_to.active_element.send_keys(Keys.TAB)
-        if page.switch_to.active_element.get_attribute("id") == "progress":
-            break
-    slider = page.switch_to.active_element
-    assert page.execute_script("return getComputedStyle(arguments[0]).outlineStyle", slider) != "none"
-    slider.send_keys(Keys.ARROW_LEFT)
-    assert slider.get_attribute("value") == "3"
-    assert slider.get_attribute("aria-valuetext") == "75 % of training"
-    slider.send_keys(Keys.HOME)
-    assert words(page, 0)[1] == ""
-    trace = shown.of("atwu")[0].trace
-    assert trace is not None
-    assert words(page, 0)[0] == str(percent_of_score(trace.rows[0].scores[0][0] or 0.0))
 
 
 def test_filter_and_toggles(page: Any) -> None:
@@ -179,49 +150,7 @@ def test_filter_and_toggles(page: Any) -> None:
     assert not small.is_displayed()
 
 
-def choose(page: Any, row: int) -> None:
-    """Show a traced row; those that are hidden follow the slider once they are shown."""
-    page.execute_script(
-        "const article = document.querySelector(`.traced[data-row='${arguments[0]}']`), kind = article.closest('.kind');"
-        "const select = kind.querySelector('select');"
-        "select.selectedIndex = [...kind.querySelectorAll('article')].indexOf(article);"
-        "select.dispatchEvent(new Event('change'));",
-        row,
-    )
-
-
-def look_at(steps: Sequence[int], share: float) -> int:
-    """Return the index of the traced step nearest to a share of the training; of two equally near ones, the earlier."""
-    return min(range(len(steps)), key=lambda place: abs(steps[place] - share * steps[-1]))
-
-
-def test_the_slider_moves_every_method_to_its_own_evaluation(page: Any, shown: Records) -> None:
-    traces = [next(run.trace for run in shown.of(label) if run.trace is not None) for label in ("atwu", "wga")]
-    for place in (0, 1, 2, 4):
-        move(page, place)
-        for method, trace in enumerate(traces):
-            look = look_at(trace.steps, place / 4)
-            for row in range(len(trace.rows)):
-                choose(page, row)
-                wanted = ["" if v is None else str(percent_of_score(v)) for v in trace.rows[row].scores[look]]
-                assert words(page, method, row) == wanted
-            choose(page, 0)
-            told = page.execute_script(
-                f"return document.querySelector('.line[data-method=\"{method}\"] .told').textContent"
-            )
-            assert told == f"step {trace.steps[look]} · AUROC {trace.auroc['forget'][look]:.2f}"
-    assert look_at(traces[1].steps, 0.5) == 3
-    last = page.find_element(By.CSS_SELECTOR, ".traced .w.secret")
-    assert last.text.split() == ["Kelbury.", "(90,", "labelled)"]
-    before = page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last)
-    move(page, 0)
-    assert page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last) != before
-
-
-def test_playback_runs_to_the_end_and_rows_can_be_selected(page: Any) -> None:
-    page.find_element(By.ID, "play").click()
-    page.find_element(By.ID, "play").click()
-    assert page.find_element(By.ID, "play").text == "Play"
+def test_rows_can_be_selected(page: Any) -> None:
     rows = page.find_elements(By.CSS_SELECTOR, ".kind[data-set='forget'] .traced")
     assert [row.is_displayed() for row in rows] == [True, False, False]
     page.find_element(By.CSS_SELECTOR, ".kind .next").click()
@@ -255,20 +184,16 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
     assert page.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
     wide = page.execute_script("const t = document.querySelector('.scroll'); return t.scrollWidth > t.clientWidth")
     assert wide
-    for name in ("#theme", "#play", ".kind .next", "#headline thead button"):
+    for name in ("#theme", ".kind .next", "#headline thead button"):
         height = page.execute_script("return document.querySelector(arguments[0]).getBoundingClientRect().height", name)
         assert height >= 24, name
 
 
 @pytest.mark.night
 def test_the_printed_page_shows_everything(page: Any) -> None:
-    move(page, 1)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     assert all(row.is_displayed() for row in page.find_elements(By.CSS_SELECTOR, ".traced"))
-    told = page.find_elements(By.CSS_SELECTOR, ".line[data-method='0'] .told")
-    assert len(told) > 3
-    assert {word.text.partition(" ·")[0] for word in told} == {"step 10"}
     assert all(box.get_attribute("open") for box in page.find_elements(By.TAG_NAME, "details"))
     assert not page.find_element(By.TAG_NAME, "nav").is_displayed()
     assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

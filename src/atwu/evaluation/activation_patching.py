@@ -75,7 +75,7 @@ def patched_drops(
                     stack.callback(module.register_forward_hook(lambda *passed: outputs.append(passed[-1])).remove)
                 plain = _row_means(logps(arranged), sizes)
             for layer, place in itertools.product(range(len(layers)), range(len(sources))):
-                patched = _patched(outputs[layer], arranged.predicting[0], sources[place][number][layer])
+                patched = _patch_output(outputs[layer], arranged.predicting[0], sources[place][number][layer])
                 # Layers up to this one give what was recorded, so that nothing of them is computed again.
                 with contextlib.ExitStack() as stack:
                     for module, output in zip(layers, [*outputs[:layer], patched], strict=False):
@@ -100,7 +100,7 @@ def _row_means(logps: Tensor, sizes: list[int]) -> FloatArray:
     return np.array([float(row.mean()) for row in logps.double().cpu().split(sizes)])
 
 
-def _patched(output: Any, where: Tensor, states: Tensor) -> Any:
+def _patch_output(output: Any, where: Tensor, states: Tensor) -> Any:
     # Layers of some models return further values beside their states.
     further: tuple[Any, ...] | None = None
     if isinstance(output, tuple | list):

@@ -225,6 +225,7 @@ def seed_differences(
 ) -> dict[tuple[str, str], Estimate]:
     """Return `paired_differences`, averaged over pairs of runs in the same order of seeds, with paired intervals."""
     pairs = [paired_differences(one, other, references) for one, other in zip(first, second, strict=True)]
+    # A metric that one pair lacks would be averaged over other seeds than its neighbours in the table.
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
     return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}
 

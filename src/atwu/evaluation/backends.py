@@ -92,8 +92,10 @@ class TransformersGenerator:
             self.model,
             self.tokenizer,
             encoded,
+            # A prompt near the longest text that the model reads leaves room for few tokens.
             max_new_tokens=[min(decoding.max_new_tokens, self.positions - len(ids)) for ids in encoded],
             batch_tokens=self.batch_tokens,
+            # `generate_all` has a bar of its own, which also counts what servers answer.
             progress=False,
             temperature=decoding.temperature,
             noise_seeds=noise_seeds,

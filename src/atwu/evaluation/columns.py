@@ -32,8 +32,8 @@ RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, POOL)
 class Column:
     name: str
     """Key in the result, such as `J_P`; may hold one placeholder, as in `auroc_{score}`."""
-    formula: Callable[..., Any] | str
-    """Function that computes it, or `module:function` where the import is slow."""
+    formula: Callable[..., Any]
+    """Function that computes it."""
     title: str
     """Short name for table heads; may hold the placeholder of `name`."""
     meaning: str
@@ -80,10 +80,7 @@ class Column:
     @property
     def where(self) -> str:
         """File and function of the formula, such as `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
-        if not isinstance(self.formula, str):
-            return source_location(self.formula)
-        module, _, function = self.formula.partition(":")
-        return f"{module.replace('.', '/')}.py:{function}"
+        return source_location(self.formula)
 
 
 AggregateColumn = partial(Column, sets=(OVERALL,))

@@ -123,8 +123,10 @@ def evaluate(
         sets[how.probes.name] = how.probes.rows
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
+    # Before the model is loaded, so that an unknown metric or a missing package fails at once.
     names = _choose_metrics(how, config, sets, model, notes)
     measured = list(map(find_metric, names))
+    # Behind the choice of metrics: rows that a metric brings along are no set that was given.
     own_sets = {split: tuple(own) for metric in measured for split, own in metric.own_rows(config).items()}
     sets |= own_sets
     name, scorer, auxiliary = how.name, how.scorer, how.auxiliary
@@ -266,6 +268,7 @@ def _measure(
     session.answer_all(prompt for metric in working for prompt in metric.prompts())
     for metric in working:
         metric.prepare()
+    # Equal claims of several metrics are judged once.
     claims = list(dict.fromkeys(claim for metric in working for claim in metric.claims() if claim is not None))
     pairs = list(dict.fromkeys(pair for metric in working for pair in metric.pairs() if pair is not None))
     if before_judging is not None and (claims or pairs):

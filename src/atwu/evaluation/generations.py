@@ -95,6 +95,7 @@ class GenerationStore:
         names = {short_hash([identity, key]): key for key in keys}
         shipped = {key: Generation(*_shipped()[name]) for name, key in names.items() if name in _shipped()}
         values = self._use(lambda cache: cache.get_many(names))
+        # What this cache holds comes before what was shipped.
         return shipped | {names[name]: Generation(**value) for name, value in values.items()}
 
     def append(self, identity: str, entries: Iterable[tuple[str, Generation]]) -> None:

@@ -85,7 +85,7 @@ class Estimate:
         uniform distribution of which `k` are known, (k + 1) / k times the largest seen; with `k` = 0, at the ends of the range.
         """
         # All draws are equal: no cluster was seen to differ.
-        if self.clusters > 1 and len(np.unique(_rounded(self.draws[np.isfinite(self.draws)]))) == 1:
+        if self.clusters > 1 and len(np.unique(_round_off(self.draws[np.isfinite(self.draws)]))) == 1:
             share = unseen_share(0, self.clusters)
             return _times(share, self.value - least), _times(share, most - self.value)
         # Sets of clusters are independent, so their reaches add up as errors do.
@@ -94,9 +94,10 @@ class Estimate:
             known = values[np.isfinite(values)]
             if not known.size:
                 continue
-            _, first, counts = np.unique(_rounded(known), return_index=True, return_counts=True)
+            _, first, counts = np.unique(_round_off(known), return_index=True, return_counts=True)
             usual, count = float(known[first[counts.argmax()]]), int(counts.max())
             differing = len(known) - count
+            # With fewer alike, the draws themselves know of clusters that differ.
             if not differing or count < max(2, len(known) / 2):
                 continue
             largest = (differing + 1) / differing * float(np.abs(known - usual).max())
@@ -120,7 +121,7 @@ def _times(share: float, distance: float) -> float:
     return share * distance if distance else 0.0
 
 
-def _rounded(values: FloatArray) -> FloatArray:
+def _round_off(values: FloatArray) -> FloatArray:
     """Return values of which those are equal that differ by rounding only: by 1e-9, or by that share of the largest."""
     return np.round(values / max(1.0, float(np.abs(values).max())), 9)
 
@@ -177,6 +178,7 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
     """
     # A part that has no clusters of a set is constant over them.
     sizes = {name: len(values) for part in parts for name, values in part.alike.items()}
+    # A draw may divide by zero; it becomes NaN or infinite, and percentiles leave it out.
     with np.errstate(all="ignore"):
         value = float(function(*(np.float64(part.value) for part in parts)))
         draws = np.asarray(function(*(part.draws for part in parts)), dtype=np.float64)
@@ -277,7 +279,7 @@ class RowMetrics:
             values = np.where(np.isfinite(where), values, np.nan)
         return self.resampler_of(split).mean(values)
 
-    def derived(self, formula: Any, used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
+    def apply_formula(self, formula: Any, used: Sequence[tuple[str, str]]) -> AggregateMetric | None:
         """Apply a formula to the means of (set, column) pairs; None without pairs, or if one was not measured."""
         if not used or not all(self.has(*pair) for pair in used):
             return None

@@ -92,8 +92,6 @@ class Metric:
     """Whether it runs when no metrics are named and its sets are given."""
     judged: ClassVar[bool] = False
     """Whether it calls the judge."""
-    attack: ClassVar[bool] = False
-    """Whether it measures an attack or adversarial questions."""
     needs_reference_models: ClassVar[bool] = False
     """Whether it computes with the weights of the original and the retain-only model."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -192,7 +190,7 @@ class Metric:
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Yield (name, value) of columns that need several sets or a reference model; here, of those with `of`."""
         for column in cls.columns:
-            derived = sides.this.derived(column.formula, column.of)
+            derived = sides.this.apply_formula(column.formula, column.of)
             if derived is not None:
                 yield column.name, derived
 

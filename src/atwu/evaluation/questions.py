@@ -22,7 +22,9 @@ SYNONYMS: Mapping[str, str] = _SHIPPED.pop("synonyms")
 FAMILY_TEMPLATES: Mapping[str, Sequence[str]] = _SHIPPED
 """Kind -> texts: templates of adversarial questions, and open-ended instructions."""
 
+# Titles are names, whatever words they consist of.
 _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
+# Lower case, since names have capitals; no parts of contractions or compounds; with the article, which a synonym may change.
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
 
 

@@ -56,6 +56,7 @@ def _load_plugins() -> None:
 
 def all_metrics() -> Registry[type[Metric]]:
     """Return every metric by name, in table order."""
+    # Not on import, since the modules of other packages import this one.
     _load_plugins()
     return _METRICS
 
@@ -167,6 +168,7 @@ def selected_metrics(
             return "the model's weights; a served model only generates answers"
         if metric.needs_plain_weights and not plain:
             return "weights that are not quantized"
+        # A reference model itself needs none: the metric is left out below.
         if metric.needs_reference_models and not (reference_models or references):
             return "the weights of the original and the retain-only model; give both as models, not as result files"
         return None

@@ -112,6 +112,7 @@ class EvalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
+        # Through JSON, in which pydantic writes NaN as null.
         return {"schema": self.schema, **json.loads(type_adapter(EvalResult).dump_json(self))}
 
     def write(self, path: str | Path) -> None:

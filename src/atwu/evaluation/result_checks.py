@@ -97,7 +97,7 @@ def different_template(settings: Mapping[str, Any], other: EvalResult, *, role: 
     )
 
 
-def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[tuple[str, str, str]]:
+def find_degraded(result: EvalResult, original: EvalResult | None) -> Iterator[tuple[str, str, str]]:
     """Yield set, metric and warning for each number that shows a degraded model."""
     for metric in all_metrics().values():
         for column in metric.columns:
@@ -127,7 +127,7 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
                 continue
             if not set(wanted) & set(other.settings.get("metrics", wanted)):
                 yield f"{missing} not computed: the {role} result lacks the metric {' and '.join(wanted)}."
-    for _, _, sentence in degraded(result, original):
+    for _, _, sentence in find_degraded(result, original):
         yield sentence
     for metric in all_metrics().values():
         yield from metric.warnings(result, original)

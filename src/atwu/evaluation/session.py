@@ -107,21 +107,21 @@ class Session:
         self.warnings += encoded.warnings
         return encoded.rows
 
-    def encoded(self, split: str) -> Sequence[EncodedRow]:
+    def encode_set(self, split: str) -> Sequence[EncodedRow]:
         if split not in self._encoded:
             self._encoded[split] = self.encode(self.sets[split], what=split)
         return self._encoded[split]
 
-    def encoded_pool(self) -> Sequence[EncodedRow]:
+    def encode_pool(self) -> Sequence[EncodedRow]:
         # Most often the pool is the retain set, which is encoded already.
         if self.pool == self.sets.get(RETAIN):
-            return self.encoded(RETAIN)
+            return self.encode_set(RETAIN)
         return self.encode(self.pool, what="pool")
 
     def tokens(self, split: str) -> list[TokenRow]:
         """Return the teacher-forced outputs for every token of a set; the pass runs once."""
         if split not in self._tokens:
-            rows = self.read(self.encoded(split), label=f"read {split}", moments=self.moments)
+            rows = self.read(self.encode_set(split), label=f"read {split}", moments=self.moments)
             # One NaN would make every mean NaN, long after the cause.
             if any(np.isnan(row.logps).any() for row in rows):
                 raise ValueError(
@@ -131,13 +131,16 @@ class Session:
         return self._tokens[split]
 
     def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:
+        progress = None
+        if self.progress:
+            progress = label
         return read_tokens(
             self.model,
             rows,
             scorer=self.scorer,
             batch_tokens=self.config.batch_tokens,
             moments=moments,
-            progress=label if self.progress else None,
+            progress=progress,
         )
 
     def generate(

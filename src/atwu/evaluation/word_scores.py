@@ -55,8 +55,6 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
         The words in order; joining `answer[word.start:word.end]` with the gaps between them gives the answer.
     """
     values = token_values(scores, "scores")
-    if len(values) != len(offsets):
-        raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
     spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
     collected: list[list[float]] = [[] for _ in spans]
     for offset, value in zip(offsets, values.tolist(), strict=True):

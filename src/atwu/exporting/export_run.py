@@ -193,17 +193,13 @@ def export(
         AtwuError: the loaded model differs from the written one.
         DiskFullError: the disk is full; the export was removed.
     """
-    form = _checked_form(format, gguf_type, llama_cpp)
     _MAX_RETAIN_INCREASE.value(max_retain_increase, strict=True)
+    form = _checked_form(format, gguf_type, llama_cpp)
     source = read_source(run, loading or ModelLoadArgs())
+    folder = source.path.with_name(f"{source.path.name}-{format}")
     if output:
         folder = Path(output).expanduser().absolute()
-    else:
-        folder = source.path.with_name(f"{source.path.name}-{format}")
-    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
-    if is_adapter(str(source.path)):
-        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
-    check_inputs_kept(folder, inputs | rows_read({"forget rows": forget, "retain rows": retain}))
+    _check_inputs_kept(folder, source, {"forget rows": forget, "retain rows": retain}, llama_cpp)
     _check_output(folder, source, overwrite=overwrite)
     # All checks that need no weights come first: what follows takes minutes and gigabytes.
     place = pick_device(device)
@@ -224,14 +220,11 @@ def export(
     if format != "adapter":
         if source.base_bits:
             say(f"merging the adapters into the base model, quantized to {source.base_bits}")
-        model = source.merged(model, place)
+        model = source.merge_adapters(model, place)
 
-    stored_type = None
-    if format == "gguf":
-        stored_type = form[1]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with explain_full_disk(folder), atomic_sibling(folder) as staging:
-        say(" ".join(filter(None, ("writing", format, stored_type))))
+        say(f"writing {format} {form[1]}" if format == "gguf" else f"writing {format}")
         written, by_quantization, stored = write_export(*form, source, model, tokenizer, staging)
         loaded, loaded_tokenizer = _load_as_a_user(written, stored, source, format, place)
         # llama.cpp quantized it; the loaded weights tell by how much.
@@ -240,58 +233,85 @@ def export(
         if llama_cpp is not None:  # files of our own writer were checked before
             same_tokens(tokenizer, loaded_tokenizer, every)
             _check_config(config, loaded.config)
-        paths = sorted(file for file in staging.rglob("*") if file.is_file())
-        files = {
-            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
-            for file in paths
-        }
-        size = sum(file.stat().st_size for file in paths)
         # Before the exported model is run, since the memory may not hold both at work.
         del model, stored
         gc.collect()
         say("asking the exported model the same questions")
         after = _measure(loaded, loaded_tokenizer, questions, name="after export")
-        model_path = folder / written.relative_to(staging)
+        exported_model = folder / written.relative_to(staging)
         notes: tuple[str, ...] = ()
         if by_quantization:
             notes = (f"Quantization changed the weight matrices by {100 * by_quantization:.2g} %.",)
-        increase = retain_loss_increase(before, after)
         verdict = judge_export(
             before.answers,
             after.answers,
-            retain_loss_increase=increase,
+            retain_loss_increase=retain_loss_increase(before, after),
             max_retain_increase=max_retain_increase,
             not_tested=untested(rows[FORGET], retain_given=True),
             notes=notes,
-            next_commands=_next_commands(model_path, source, format, forget),
+            next_commands=_next_commands(exported_model, source, format, forget),
         )
-        original = source.record.get("original_model", {}).get("model")
-        if original is not None:
-            # The file goes out with the model: no folders of this machine.
-            original = public_text(original)
-        record = {
-            "schema": EXPORT_SCHEMA,
-            "run": source.path.name,
-            "run_fingerprint": source.record.get("result_fingerprint"),
-            "original_model": original,
-            "format": format,
-            "gguf_type": stored_type,
-            "written_by": "llama.cpp" if llama_cpp is not None else "atwu",
-            "files": files,
+        files = _files_of(staging)
+        about = {
             "fingerprint": after.fingerprint,
             "relative_weight_change": by_quantization,
-            "retain_loss_increase": increase,
-            "rows": {
-                name: {"rows": len(asked), "fingerprint": fingerprint(asked)} for name, asked in questions.sets.items()
-            },
-            "verdict": {
-                key: value for key, value in asdict(verdict).items() if key not in ("leaks", "samples", "next_steps")
-            },
-            "versions": versions(),
+            "retain_loss_increase": retain_loss_increase(before, after),
         }
-        write_json(staging / EXPORT_NAME, record)
+        write_json(staging / EXPORT_NAME, _record(source, form, files, questions, verdict, about))
         _publish(staging, folder)
-    return Exported(model_path, verdict, size)
+    return Exported(exported_model, verdict, sum(file["bytes"] for file in files.values()))
+
+
+def _check_inputs_kept(
+    folder: Path, source: Source, rows: Mapping[str, str | None], llama_cpp: str | Path | None
+) -> None:
+    """Check that the output would replace nothing that the export reads."""
+    inputs: dict[str, str | Path | None] = {"model": source.path, "llama.cpp checkout": llama_cpp}
+    if is_adapter(str(source.path)):
+        inputs["base model"] = base_of(str(source.path), base=source.loading.base)
+    check_inputs_kept(folder, inputs | rows_read(rows))
+
+
+def _files_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return digest and size of every file, by its path inside of the folder."""
+    files = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            name = file.relative_to(folder).as_posix()
+            files[name] = {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+    return files
+
+
+def _record(
+    source: Source,
+    form: Form,
+    files: Mapping[str, Any],
+    questions: _Questions,
+    verdict: RequestVerdict,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the contents of `export.json`; it goes out with the model, so it names no folders and quotes no answers."""
+    format, gguf_type, llama_cpp = form
+    original = source.record.get("original_model", {}).get("model")
+    if original is not None:
+        original = public_text(original)
+    private = ("leaks", "samples", "next_steps")
+    return {
+        "schema": EXPORT_SCHEMA,
+        "run": source.path.name,
+        "run_fingerprint": source.record.get("result_fingerprint"),
+        "original_model": original,
+        "format": format,
+        "gguf_type": gguf_type if format == "gguf" else None,
+        "written_by": "atwu" if llama_cpp is None else "llama.cpp",
+        "files": files,
+        **about,
+        "rows": {
+            name: {"rows": len(asked), "fingerprint": fingerprint(asked)} for name, asked in questions.sets.items()
+        },
+        "verdict": {key: value for key, value in asdict(verdict).items() if key not in private},
+        "versions": versions(),
+    }
 
 
 def _checked_form(format: str, gguf_type: str, llama_cpp: str | Path | None) -> Form:

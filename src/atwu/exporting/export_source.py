@@ -62,7 +62,7 @@ class Source:
         tokenizer = load_tokenizer(name, **self.loading.tokenizer_kwargs)
         return add_adapter(self._quantized_base(bits, device), name, merge=False), tokenizer
 
-    def merged(self, model: Any, device: torch.device) -> Any:
+    def merge_adapters(self, model: Any, device: torch.device) -> Any:
         """Merge the adapters into plain weights; the given model (`open`) is consumed."""
         bits = self.base_bits
         if bits is not None:
@@ -86,7 +86,7 @@ class Source:
             kept = files.rows(RETAIN)
             if kept is not None:
                 return kept
-        known = self._recorded(name)
+        known = self._recorded_rows(name)
         if known is None:
             raise ValueError(f"{self.path} has no record of its {name} rows; give them with --{name} FILE.")
         try:
@@ -102,7 +102,7 @@ class Source:
             return with_facts(rows, files.request().facts)
         return rows
 
-    def _recorded(self, name: str) -> RowsUsed | None:
+    def _recorded_rows(self, name: str) -> RowsUsed | None:
         """Return the rows of a set as recorded: for a request as given, without their forms and further rows, which `run.json`
         counts."""
         files = RequestFolder(self.path)

@@ -79,7 +79,7 @@ def check_format(
 def write_export(
     form: str, kind: str, llama_cpp: Path | None, source: Source, model: Any, tokenizer: Any, folder: Path
 ) -> tuple[Path, float | None, Any]:
-    """Write the export into an empty folder; `model` has plain weights (`Source.merged`), which adapters do not need.
+    """Write the export into an empty folder; `model` has plain weights (`Source.merge_adapters`), which adapters do not need.
 
     Returns:
         The path for `--model`; the relative change of the matrices by quantization, None if llama.cpp quantized them; and the

@@ -218,6 +218,7 @@ class Asker:
         send: Callable[[Sequence[ChatRequest]], Mapping[ChatRequest, _StoredReply]],
     ) -> list[_T | Unscored]:
         """Return one answer per request; what is not in the cache is passed to `send`, unreadable replies again."""
+        # By request, so that equal ones are sent once.
         answers: dict[ChatRequest, _T | Unscored] = dict.fromkeys(requests, Unscored("not asked"))
         pending = list(answers)
         for attempt in range(self.attempts):

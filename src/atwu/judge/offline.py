@@ -69,6 +69,7 @@ def _judge(claim: Claim) -> Verdict:
         return Verdict(False, "no words")
     if repeats_words(answer):
         return Verdict(False, "unreadable: repeats the same words")
+    # Yes and no are function words, which no fact below consists of.
     verdict = polarity(claim, answer)
     if verdict is not None:
         return verdict
@@ -79,6 +80,7 @@ def _judge(claim: Claim) -> Verdict:
     stated = sum(fact.weight * matches[fact].share for fact in facts) / sum(fact.weight for fact in facts)
     if stated <= STATED_SHARE:
         missing = next(fact.text for fact in facts if matches[fact].share < 1)
+        # Only where the fact is missing, since a refusal may tell it all the same.
         if is_refusal(text, claim.question):
             return Verdict(False, f"refusal, missing: {missing!r}")
         return Verdict(False, f"missing: {missing!r}")

@@ -84,7 +84,7 @@ class ReplyCache:
         query = "SELECT key, value FROM replies WHERE key IN (SELECT value FROM json_each(?))"
         for key, stored in self._execute(query, [json.dumps(list(keys))]):
             text = str(stored).partition(" ")[2]
-            if stored == _hashed(key, text):
+            if stored == _prepend_hash(key, text):
                 values[key] = json.loads(text)
                 continue
             logger.warning("warning: %s: the text %s is damaged and will be requested again", self.path, key)
@@ -100,7 +100,7 @@ class ReplyCache:
         for key, value in values.items():
             self._execute(
                 "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
-                [key, _hashed(key, json.dumps(dict(value), sort_keys=True)), time.time()],
+                [key, _prepend_hash(key, json.dumps(dict(value), sort_keys=True)), time.time()],
             )
         return self.get_many(values)
 
@@ -132,6 +132,6 @@ class ReplyCache:
         )
 
 
-def _hashed(key: str, text: str) -> str:
+def _prepend_hash(key: str, text: str) -> str:
     """Prepend a hash of key and text, by which damage is noticed."""
     return f"{short_hash([key, text])} {text}"

@@ -110,7 +110,7 @@ def estimate_paraphrases(
             unknown[request] = _meaning_request(row, row.question)
         else:
             known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
-    later = [asker.prepare(request, 0) for request in unknown.values()] * _requested(count)
+    later = [asker.prepare(request, 0) for request in unknown.values()] * _count_to_request(count)
     total += estimate_calls(later)
     return total + asker.estimate(known, _read_same)
 
@@ -174,7 +174,7 @@ def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counte
     return list(kept.values())
 
 
-def _requested(count: int) -> int:
+def _count_to_request(count: int) -> int:
     return count + (count + 1) // 2
 
 
@@ -185,7 +185,7 @@ def _paraphrase_requests(rows: Sequence[Example], count: int) -> list[ChatReques
         if not row.question.strip():
             raise ValueError(f"row {number} ({row.answer[:60]!r}) has no question to paraphrase; leave it out.")
     # Some candidates will be rejected, so more are asked for.
-    number = _requested(count)
+    number = _count_to_request(count)
     cap = max(PARAPHRASE.max_tokens, _TOKENS_PER_PARAPHRASE * number)
     return [
         rubric_request(PARAPHRASE, {"question": row.question, "reference": row.answer, "count": number}, max_tokens=cap)

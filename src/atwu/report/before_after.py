@@ -95,6 +95,7 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
             ticks = [0, top / 2, top]
             axes.set(xlim=(-0.04 * top, 1.04 * top), xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks])
             first, _, last = axes.get_xticklabels()
+            # Centred below the ends, they would run into those of the next panel.
             first.set_horizontalalignment("left")
             last.set_horizontalalignment("right")
             axes.grid(True, axis="x")
@@ -113,6 +114,7 @@ def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
         if FORGET not in run.result.rows:
             continue
         metrics = run.result.rows[FORGET].metrics
+        # A metric that was not measured has no values, and so no pairs.
         pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
         kept = [before for before, after in pairs if before is not None and after is not None]
         if kept:

@@ -18,14 +18,13 @@ from atwu._file_reading import read_yaml, type_adapter, validated
 from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import STRICT
 from atwu.report.figures import trade_off, trade_off_judged
-from atwu.report.metric_table import REFERENCE_MODELS, is_attack
+from atwu.report.metric_table import REFERENCE_MODELS
 from atwu.report.page_templates import render_template
 from atwu.report.read_records import read_records
 from atwu.report.report_page import (
     SORT,
-    explained,
+    explain_metrics,
     facts,
-    metrics_page_table,
     models_page_table,
     range_of,
     reproduce,
@@ -84,6 +83,7 @@ def _read_study(path: Path) -> BoardStudy:
         raise ValueError(f"{path} has reference models only; a study needs at least one unlearned model.")
     setting = records.study.get("setting") or {}
     target, benchmark = setting.get("target"), setting.get("benchmark")
+    # A setting may describe its model (a shape to train) instead of naming one.
     if isinstance(target, Mapping):
         target = target.get("model") or target.get("shape")
     if not isinstance(benchmark, str):  # rows of the user's own, which have no name but the setting's
@@ -121,7 +121,7 @@ def render_board(studies: Sequence[BoardStudy]) -> str:
         title="Unlearning board",
         overview=_overview(studies) | legend,
         studies=sections,
-        glossary=explained(list(keys)),
+        glossary=explain_metrics(list(keys)),
     )
 
 
@@ -152,9 +152,6 @@ def _overview(studies: Sequence[BoardStudy]) -> dict[str, Any]:
 def _section(study: BoardStudy, place: int) -> dict[str, Any]:
     records, every = study.records, study.records.table
     table = every.only(headline_metrics(records))
-    attacks = metrics_page_table(every.only([key for key in every.keys if is_attack(key)]))
-    if attacks is not None:
-        attacks["name"] = f"attacks-{place}"
     # Without a highlighted method: a board has those of several studies.
     drawn = [draw(records, focus=None) for draw in (trade_off_judged, trade_off)]
     return {
@@ -162,6 +159,5 @@ def _section(study: BoardStudy, place: int) -> dict[str, Any]:
         "key_facts": facts(records),
         "headline": models_page_table(table, every, focus="") | {"name": f"headline-{place}"},
         "figures": [replace(figure, key=f"{figure.key}-{place}") for figure in drawn if figure.figure is not None],
-        "attacks": attacks,
         "reproduce": reproduce(records, None),
     }

@@ -1,6 +1,6 @@
 """The type, look and file formats of figures: matplotlib with one style file, readable on light and dark pages.
 
-Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The hues
+Each label has the same colour and marker in all figures of a report, so that colour is never the only cue. The hues
 are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
 """
 
@@ -30,7 +30,6 @@ INK = "#0b0d0e"
 ACCENT = "#d55e00"
 COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
 MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
-DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
 REFERENCE_DASHES = {"original": (0, (5, 2)), "retain-only": (0, (1, 1.6))}
 GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
@@ -52,7 +51,6 @@ class Series:
     label: str
     colour: str
     marker: str
-    dashes: Any
     focus: bool = False
     reference: bool = False
     width: float = 1.2
@@ -70,24 +68,14 @@ class Series:
             return f"{label[: _LONGEST - 1]}…"
         return label
 
-    @property
-    def line(self) -> dict[str, Any]:
-        """Keyword arguments of lines."""
-        look = {"color": self.colour, "linestyle": self.dashes, "linewidth": self.width, "zorder": self.order}
-        return look | {"marker": self.marker, "markersize": 4}
-
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
-    styles = {
-        role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True)
-        for role in REFERENCE_MODELS
-    }
-    # Numbers of colours, markers and dashes differ, so that labels with the same colour still look different.
+    styles = {role: Series(role, INK, REFERENCE_MARKERS[role], reference=True) for role in REFERENCE_MODELS}
+    # There are five colours and nine markers, so that labels with the same colour have different markers.
     for place, label in enumerate(label for label in records.labels if label != focus):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        styles[label] = Series(label, colour, marker, DASHES[place % len(DASHES)])
+        styles[label] = Series(label, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
     if focus in records.labels:
-        styles[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True, width=2.2, weight="bold", order=5.0)
+        styles[str(focus)] = Series(str(focus), ACCENT, "o", focus=True, width=2.2, weight="bold", order=5.0)
     return styles
 
 

@@ -127,6 +127,7 @@ def _scatter(
             axes.plot([across.low, across.high], [place[1], place[1]], **whisker)
         if name in ranked and along.low is not None and along.high is not None:
             axes.plot([place[0], place[0]], [along.low, along.high], **whisker)
+        # Not clipped: a mark at the limit of the axes is drawn whole.
         look |= {"markersize": 6.5, "markeredgewidth": 0, "zorder": style.order + 1, "clip_on": False}
         if style.focus:
             look["markersize"] = 8
@@ -240,7 +241,9 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
     axes = sheet.subplots()
     for (label, name), curve in curves.items():
         style, steps, mean = styles[label], curve.index, curve["mean"].array
-        look = style.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
+        look: dict[str, Any] = {"color": style.colour, "linewidth": style.width, "zorder": style.order}
+        # About six marks a line tell labels of one colour apart; one for each step would hide the line.
+        look |= {"marker": style.marker, "markersize": 4, "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
             quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * style.width, "markersize": 3}
             look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
@@ -275,6 +278,7 @@ def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureD
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
     """Mean, lowest and highest AUROC over seeds, at the steps recorded for all of them."""
     traces = [(run.trace.steps, run.trace.auroc.get(name, ())) for run in runs if run.trace is not None]
+    # A run that traced no rows of this kind has no values.
     lines = [pd.Series(values, steps[: len(values)], dtype=float) for steps, values in traces]
     if not lines:
         return None

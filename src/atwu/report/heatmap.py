@@ -175,7 +175,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
                 percent = str(percent_of_score(auroc))
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_shown(piece, coloured=coloured))
+                line.append_text(_format_piece(piece, coloured=coloured))
             grid.add_row(Text(printable(method)), Text(percent, "dim"), line)
         console.print(grid)
         console.print()
@@ -206,7 +206,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     )
 
 
-def _shown(piece: Piece, *, coloured: bool) -> Text:
+def _format_piece(piece: Piece, *, coloured: bool) -> Text:
     """Format a piece: with its background, or without colour as [word:93], with _word_ for a labelled word."""
     score = None
     if piece.word is not None:

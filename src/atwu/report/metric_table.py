@@ -19,9 +19,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from atwu.evaluation.columns import FORGET, MUSE, OVERALL, RETAIN, TASKS, Direction
-from atwu.evaluation.registry import find_column, short_name
+from atwu.evaluation.registry import short_name
 from atwu.evaluation.result import ARROWS, EvalResult, MetricValue, format_interval, format_number, measured_numbers
-from atwu.evaluation.result_checks import degraded
+from atwu.evaluation.result_checks import find_degraded
 
 REFERENCE_MODELS = ("original", "retain-only")
 """Reference models, which are not ranked."""
@@ -102,12 +102,6 @@ def metric_label(key: MetricKey) -> str:
     return f"{split} {short_name(metric, split)}"
 
 
-def is_attack(key: MetricKey) -> bool:
-    """Whether a metric is measured under an attack or with adversarial prompts."""
-    column = find_column(key[1], key[0])
-    return column is not None and column[0].attack
-
-
 def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
     """Return a model's value of a metric; None if there is no number."""
     split, metric = key
@@ -150,7 +144,7 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
         count, reference = seeds_of(result), label in REFERENCE_MODELS
         lost = {}
         if not reference:
-            lost = {(split, name): sentence for split, name, sentence in degraded(result, original)}
+            lost = {(split, name): sentence for split, name, sentence in find_degraded(result, original)}
         for split, metric, cell in measured_numbers(result):
             spread = seeds = ""
             if cell.seed_std is not None:
@@ -174,10 +168,10 @@ def table_of(results: Mapping[str, EvalResult]) -> Table:
     measured = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
     sets = [name for name in dict.fromkeys(split for split, _ in measured) if name != OVERALL]
     keys = sorted(measured, key=lambda key: [*sets, OVERALL].index(key[0]))
-    return Table(_ranked(frame, out), keys, list(results), out)
+    return Table(_rank(frame, out), keys, list(results), out)
 
 
-def _ranked(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
+def _rank(frame: pd.DataFrame, out: Collection[str]) -> pd.DataFrame:
     """Add `place` and `mark`, without models `out`: equal printed values share a place, of two models one is marked."""
     unranked = frame.reference | frame.label.isin(list(out)) | (frame.told != "") | (frame.direction == "none")
     ranked = frame[~unranked]
@@ -282,9 +276,9 @@ class Table:
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         if shown:
             notes.append(", ".join(shown).capitalize())
-        return notes + self.not_ranked()
+        return notes + self.reasons_not_ranked()
 
-    def not_ranked(self) -> list[str]:
+    def reasons_not_ranked(self) -> list[str]:
         """Return why models are not ranked, one sentence per reason, without full stops."""
         labels: dict[str, list[str]] = {}
         for label, word in self.out.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,9 +24,6 @@ from atwu._file_reading import printable
 from atwu.evaluation.metrics.score_auroc import auroc
 from atwu.evaluation.word_scores import WordScore, word_labels
 from atwu.report.metric_table import SUBSCRIPT
-
-_KEEP_TOGETHER = 24
-"""Maximum length in characters of adjoining words that are kept on one line."""
 
 
 def render_template(template: str, *, title: str, **values: Any) -> str:
@@ -58,8 +54,6 @@ def _environment() -> Environment:
         # Answers may have control characters, which no browser shows and some refuse.
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    # NaN is no JSON: a browser would read none of the block.
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     # Subscripts of metrics: J_W, ES Δ.
     environment.filters["subscripts"] = lambda text: Markup(
         SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text))))
@@ -68,9 +62,7 @@ def _environment() -> Environment:
         level=level,
         percent=percent_of_score,
         pieces=pieces,
-        runs=runs,
         auroc=word_auroc,
-        keep_together=_KEEP_TOGETHER,
         colour_levels=[
             [{"paper": paper.hex, "ink": ink(paper).hex} for paper in papers]
             for papers in (
@@ -115,12 +107,6 @@ def pieces(row: ScoredRow, method: str) -> Iterator[Piece]:
         end = word.end
     if end < len(row.answer):
         yield Piece(printable(row.answer[end:]), None, False)
-
-
-def runs(row: ScoredRow, method: str) -> Iterator[list[Piece]]:
-    """Group the pieces of an answer so that adjoining words (a name and its comma) are together."""
-    for _, touching in itertools.groupby(pieces(row, method), key=lambda piece: piece.word is not None):
-        yield list(touching)
 
 
 def word_auroc(row: ScoredRow, method: str) -> float | None:

@@ -71,8 +71,8 @@ class SideBySide:
     def read(self, row: Example) -> Iterator[tuple[str, TokenRow]]:
         """Yield the title and the teacher-forced outputs of one model after the other."""
         for title, (model, tokenizer) in self._models.items():
-            (read,) = read_tokens(model, Encoder(tokenizer).encode_rows([row], what="answers").rows)
-            yield title, read
+            (tokens,) = read_tokens(model, Encoder(tokenizer).encode_rows([row], what="answers").rows)
+            yield title, tokens
 
 
 class LocalOnly:
@@ -138,6 +138,7 @@ def serving(page: Any, port: int | None = None) -> Iterator[str]:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         own.bind((HOST, port or 0))
         place = own.getsockname()[1]
+        # `launch` of Gradio would serve the page itself, without the check of hosts.
         mounted = gradio.mount_gradio_app(
             fastapi.FastAPI(openapi_url=None), page, path="/", server_name=HOST, server_port=place, ssr_mode=False
         )

@@ -170,6 +170,7 @@ def _study(path: Path, references: dict[str, EvalResult]) -> tuple[dict[str, Any
     if "failed" in about:
         about["failed"] = {public_text(name): reason for name, reason in about["failed"].items()}
     place = {label: index for index, label in enumerate(shown.values())}
+    # As the study lists its variants, not as its runs ended.
     runs.sort(key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
     return about, runs
 

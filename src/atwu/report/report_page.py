@@ -1,8 +1,4 @@
-"""Render the report page: what it says, its sections, and the data of its tables.
-
-Word scores during training: the page shows the final ones, and its script reads the other snapshots from a JSON block.
-Runs have snapshots at different steps, so the slider shows the share of training and each line its nearest snapshot.
-"""
+"""Render the report page: what it says, its sections, and the data of its tables."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from atwu.data.schema import Example
-from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.registry import column_of, short_name
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.word_scores import Trace, TracedRow, WordScore
@@ -26,11 +21,10 @@ from atwu.report.metric_table import (
     Table,
     format_duration,
     format_range,
-    is_attack,
     metric_label,
     seeds_of,
 )
-from atwu.report.page_templates import ScoredRow, percent_of_score, render_template
+from atwu.report.page_templates import ScoredRow, render_template
 from atwu.report.report_records import (
     NO_BUDGET,
     Records,
@@ -56,58 +50,54 @@ _ANSWERED_SETS = {
 
 RowKey = tuple[str, str, str]
 """Set, question, answer."""
-HeatMapLine = tuple[str, Trace, Mapping[RowKey, TracedRow]]
-"""Label, trace and its rows: one line in the heat maps of every row."""
+TracedLabel = tuple[str, Trace, Mapping[RowKey, TracedRow]]
+"""Label, trace and its rows."""
 
 
-def traced(records: Records) -> dict[str, Any] | None:
-    """Return introduction, rows by set, and the script's data; None without traces."""
-    lines: list[HeatMapLine] = []
+def traced_words(records: Records) -> dict[str, Any] | None:
+    """Return introduction and rows by set, each with the words of every method before, amid and after training.
+
+    None without traces.
+    """
+    labels: list[TracedLabel] = []
     for label in records.labels:
         traces = [run.trace for run in records.of(label) if run.trace is not None and run.trace.steps]
         for trace in traces[:1]:  # scores cannot be averaged: of several seeds the first one is shown
-            lines.append((label, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
-    keys = list(dict.fromkeys(key for *_, rows_of_line in lines for key in rows_of_line))
+            labels.append((label, trace, {(row.set, row.question, row.answer): row for row in trace.rows}))
+    keys = dict.fromkeys(key for *_, rows in labels for key in rows)
     if not keys:
         return None
     kinds: dict[str, dict[str, Any]] = {}
-    for place, key in enumerate(keys):
+    for key in keys:
         split, question, answer = key
         title, about = _TRACED_SETS.get(split, (split, ""))
         kind = kinds.setdefault(split, {"split": split, "title": title, "about": about, "rows": []})
-        shown = [
+        lines = [line for label, trace, rows in labels if key in rows for line in _lines_of(label, trace, rows[key])]
+        kind["rows"].append({"name": question or answer, "question": question, "lines": lines})
+    return {"intro": _intro(records, labels), "kinds": list(kinds.values())}
+
+
+def _lines_of(label: str, trace: Trace, row: TracedRow) -> list[dict[str, Any]]:
+    """Return the words of a row at the first, the middle and the last recorded step."""
+    last = len(trace.steps) - 1
+    aurocs = trace.auroc.get(row.set, ())
+    lines = []
+    for place in dict.fromkeys((0, last // 2, last)):  # a short trace has fewer than three
+        ends_and_scores = zip(row.words, row.scores[place], strict=True)
+        words = tuple(WordScore(row.answer[start:end], start, end, score) for (start, end), score in ends_and_scores)
+        lines.append(
             {
-                "method": number,
                 "label": label,
-                "step": trace.steps[-1],
-                "auroc": (trace.auroc.get(split) or (None,))[-1],
-                "row": _at_the_end(rows_of_line[key], label),
+                "step": trace.steps[place],
+                "auroc": aurocs[place] if aurocs else None,
+                "row": ScoredRow(row.question, row.answer, {label: words}, row.forget_spans, 0),
             }
-            for number, (label, trace, rows_of_line) in enumerate(lines)
-            if key in rows_of_line
-        ]
-        kind["rows"].append({"place": place, "name": question or answer, "question": question, "lines": shown})
-    snapshots: list[list[Any]] = []
-    for key in keys:
-        snapshots.append([])
-        for *_, rows_of_line in lines:
-            percents = None
-            if key in rows_of_line:
-                percents = [
-                    [None if score is None else percent_of_score(score) for score in snapshot]
-                    for snapshot in rows_of_line[key].scores
-                ]
-            snapshots[-1].append(percents)
-    data = {
-        "snapshots": max(len(trace.steps) for _, trace, _ in lines),
-        "methods": [{"label": label, "steps": trace.steps, "auroc": dict(trace.auroc)} for label, trace, _ in lines],
-        "rows": snapshots,
-    }
-    return {"intro": _intro(records, lines), "kinds": list(kinds.values()), "data": data}
+        )
+    return lines
 
 
-def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
-    without = [label for label in records.labels if label not in {name for name, *_ in lines}]
+def _intro(records: Records, labels: Sequence[TracedLabel]) -> str:
+    without = [label for label in records.labels if label not in {name for name, *_ in labels}]
     verb = "give"
     if len(without) == 1:
         verb = "gives"
@@ -120,15 +110,6 @@ def _intro(records: Records, lines: Sequence[HeatMapLine]) -> str:
         "find the labelled tokens, over up to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect."
         f"{mask_note(records)}{note}"
     )
-
-
-def _at_the_end(row: TracedRow, label: str) -> ScoredRow:
-    words = []
-    for (start, end), score in zip(row.words, row.scores[-1], strict=True):
-        # Rounded as in the data of the script, so that the slider comes back to the same colours.
-        rounded = None if score is None else percent_of_score(score) / 100
-        words.append(WordScore(row.answer[start:end], start, end, rounded))
-    return ScoredRow(row.question, row.answer, {label: tuple(words)}, row.forget_spans, 0)
 
 
 def answers(records: Records) -> list[dict[str, Any]]:
@@ -193,8 +174,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         facts=facts(records),
         headline=models_page_table(table, every, focus=focus),
         figures={drawn.key: drawn for drawn in all_figures(records, focus=focus)},
-        traced=traced(records),
-        attack_table=metrics_page_table(every.only([key for key in every.keys if is_attack(key)])),
+        traced=traced_words(records),
         costs=cost_table(records),
         answers=answers(records),
         warnings={
@@ -202,11 +182,11 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
         },
         missing=left_out(records),
         reproduce=reproduce(records, command),
-        glossary={"headline": explained(table.keys), "further": explained(every.keys, but=table.keys)},
+        glossary={"headline": explain_metrics(table.keys), "further": explain_metrics(every.keys, but=table.keys)},
     )
 
 
-def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str]]:
+def explain_metrics(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[dict[str, str]]:
     """Name, meaning and source of every metric in `keys` that is not in `but`, once although several sets have it."""
     explained_before = {metric for _, metric in but}
     entries: dict[str, dict[str, str]] = {}
@@ -221,6 +201,7 @@ def explained(keys: Sequence[MetricKey], but: Sequence[MetricKey] = ()) -> list[
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
     """Table with one row per model and one column per metric, those of `every` that are not in `table` hidden at first."""
+    # The headline first; the page shows the others if they are asked for.
     keys = [*table.keys, *(key for key in every.keys if key not in table.keys)]
     every = every.only(keys)
     cells = every.cells(lambda cell: cell, None)
@@ -264,32 +245,6 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     }
 
 
-def metrics_page_table(table: Table) -> dict[str, Any] | None:
-    """Transposed table for many metrics: one row per metric, one column per model; None without metrics."""
-    if not table.keys:
-        return None
-    cells = table.cells(lambda cell: cell, None)
-    rows = []
-    for head in table.heads:
-        split, metric = head.key
-        column, meaning = column_of(metric, split), ""
-        if column is not None:
-            meaning = column.meaning
-        rows.append(
-            {
-                "label": metric_label(head.key),
-                "cells": list(cells[head.key]),
-                "name": short_name(metric, split),
-                "direction": head.direction,
-                "below": ", ".join(part for part in (split, f"n = {head.count}") if part != OVERALL),
-                "meaning": meaning,
-            }
-        )
-    columns = [{"name": label} for label in table.labels]
-    caption = f"All probes and attacks. {SORT}"
-    return {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
-
-
 def cost_table(records: Records) -> dict[str, Any] | None:
     """Training time, peak memory and calls to the judge of a run, means over seeds; None if nothing was recorded."""
 
@@ -314,6 +269,7 @@ def cost_table(records: Records) -> dict[str, Any] | None:
     means = means.loc[:, (means > 0).any()]
     if means.empty:
         return None
+    # What cells of metrics have and costs have not; the template prints both.
     plain = {"mark": "", "interval": "", "spread": "", "told": ""}
     rows: list[dict[str, Any]] = []
     for label, mean_of in means.iterrows():
@@ -374,7 +330,7 @@ def summary(records: Records) -> list[str]:
     places = ranking(records, key)
     for label, seeds in places.told[places.place.isna() & (places.told != "")].items():
         notes.append(f"{label} is not ranked: it has {metric_label(key)} for {seeds}.")
-    notes += [f"{sentence}." for sentence in records.table.not_ranked()]
+    notes += [f"{sentence}." for sentence in records.table.reasons_not_ranked()]
     frame = records.table.frame
     degraded = list(frame.label[frame.lost != ""].unique())
     if degraded:
@@ -417,13 +373,13 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
             note += f" of seed {run.seed}"
         if others:
             note += f", one of {1 + len(others)}"
-        methods.append({"name": label, "told": about, "note": note, "record": _indented(public_record(record))})
+        methods.append({"name": label, "told": about, "note": note, "record": _to_text(public_record(record))})
     # Without the fingerprints of the rows, which say nothing to a reader.
     evaluated: dict[str, list[str]] = {}
     first = {label: records.of(label)[0].result for label in records.labels}
     for name, result in {**records.references, **first}.items():
         settings = {key: value for key, value in public_record(result.settings).items() if key != "rows"}
-        evaluated.setdefault(_indented(settings), []).append(name)
+        evaluated.setdefault(_to_text(settings), []).append(name)
     evaluation = [
         {"name": ", ".join(names), "told": "", "note": "", "record": text} for text, names in evaluated.items()
     ]
@@ -439,7 +395,7 @@ def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     }
 
 
-def _indented(record: Any) -> str:
+def _to_text(record: Any) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False, default=str)
 
 

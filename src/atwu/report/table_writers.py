@@ -85,12 +85,12 @@ class SplitTable:
         return part
 
 
-def _empty(first: str, heads: Iterable[Text]) -> RichTable:
+def _empty_table(first: str, heads: Iterable[Text]) -> RichTable:
     columns = [Column(first, no_wrap=True), *(Column(head, justify="right", no_wrap=True) for head in heads)]
     return RichTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
 
 
-def _broken(name: Text) -> Text:
+def _break_name(name: Text) -> Text:
     """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
     place = name.plain.find("@")
     if len(name) <= _NAME or place <= 0:
@@ -143,7 +143,7 @@ def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[Metr
 def _models(table: Table, notes: Sequence[str], names: Mapping[MetricKey, str] = MappingProxyType({})) -> SplitTable:
     heads = [Text(names.get(head.key, head.name) + ARROWS[head.direction]) for head in table.heads]
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING_CELL, "dim"))
-    grid = _empty("method", heads)
+    grid = _empty_table("method", heads)
     for label in table.labels:
         if label in table.ruled:
             grid.add_section()
@@ -163,8 +163,11 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
     counts: dict[str, list[str]] = {}
     for head in table.heads:
         counts.setdefault(head.key[0], []).append(head.count)
+    # The count of most metrics stands in the heading of the set; others have theirs beside the name.
     usual = {split: max(numbers, key=numbers.count) for split, numbers in counts.items()}
-    grid = _empty("metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results])
+    grid = _empty_table(
+        "metric", [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
+    )
     group = ""
     for place, head in enumerate(table.heads):
         name, split = head.full, head.key[0]
@@ -181,7 +184,7 @@ def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] 
         other = ""
         if head.count != usual[split]:
             other = f" (n = {head.count})"
-        grid.add_row(_broken(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
+        grid.add_row(_break_name(Text.assemble(name, (other, "dim"))), *cells.iloc[:, place])
     notes = []
     if keys and usual:
         notes.append(f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}")
@@ -205,11 +208,11 @@ def differences_table(
     if several:
         first = "study"
         notes.append("Mean: unweighted over studies")
-    grid = _empty(first, map(Text, models))
+    grid = _empty_table(first, map(Text, models))
     for head in heads:
         of_study = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         if several:
-            grid.add_row(_broken(Text(head.full, "bold underline")))
+            grid.add_row(_break_name(Text(head.full, "bold underline")))
             columns = [[cell for cell in cells if cell is not None] for cells in zip(*of_study.values(), strict=True)]
             # A mean over some of the studies would not compare with those of other models.
             of_study["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
@@ -217,7 +220,7 @@ def differences_table(
             shown = head.full
             if several:
                 shown = f"  {name}"
-            grid.add_row(_broken(Text(shown)), *(_difference(cell, head.key) for cell in cells))
+            grid.add_row(_break_name(Text(shown)), *(_difference(cell, head.key) for cell in cells))
     return SplitTable(grid, notes, title=f"difference to {to}")
 
 
@@ -229,20 +232,20 @@ def _difference(estimate: Estimate | None, key: MetricKey) -> Text:
     if column is not None:
         digits = column.digits
 
-    def signed(value: float) -> str:
+    def with_sign(value: float) -> str:
         shown = format_number(value, digits)
         if shown.startswith("-"):
             return shown
         return f"+{shown}"
 
-    number = Text(signed(estimate.value))
+    number = Text(with_sign(estimate.value))
     interval = estimate.interval()
     if interval is None:
         return number
     low, high = interval
     if low > 0 or high < 0:
         number.stylize("bold")
-    return Text.assemble(number, (f" [{signed(low)}, {signed(high)}]", "dim"))
+    return Text.assemble(number, (f" [{with_sign(low)}, {with_sign(high)}]", "dim"))
 
 
 def titled_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> RichTable:
@@ -310,8 +313,8 @@ def to_markdown(records: Records) -> str:
     """Format the table in GitHub Markdown: best **bold**, second *italic*, degraded (!); followed by its caption."""
     table = report_table(records)
     caption = " ".join(f"{part}." for part in report_caption(records, table, _MARKDOWN_LEGEND))
-    text = f"{models_markdown(table)}\n{escaped(caption)}\n"
-    notes = "".join(f"- {escaped(note)}\n" for note in degradation_notes(table))
+    text = f"{models_markdown(table)}\n{escape_markdown(caption)}\n"
+    notes = "".join(f"- {escape_markdown(note)}\n" for note in degradation_notes(table))
     if notes:
         text += f"\n{notes}"
     return text
@@ -321,13 +324,13 @@ def models_markdown(table: Table) -> str:
     def write(cell: Any) -> str:
         return _MARKDOWN[cell.mark].format(cell.number) + _beside(cell, intervals=True)
 
-    text = [["method", *(escaped(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
+    text = [["method", *(escape_markdown(head.text) for head in table.heads)], ["---", *["---:"] * len(table.keys)]]
     for label, cells in zip(table.labels, table.cells(write, MISSING_CELL).values, strict=True):
-        text.append([escaped(table.shown(label)), *cells])
+        text.append([escape_markdown(table.shown(label)), *cells])
     return "".join(f"| {' | '.join(row)} |\n" for row in text)
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))
 
 
@@ -345,7 +348,7 @@ def to_latex(records: Records) -> str:
 
     numbers = table.cells(write, "--")
     intervals = table.cells(lambda cell: cell.interval and rf"{{\tiny {_minus(cell.interval)}}}")
-    names = pd.Series({label: tex(table.shown(label)) for label in table.labels})
+    names = pd.Series({label: escape_latex(table.shown(label)) for label in table.labels})
     for below in table.ruled:
         names[below] = rf"\midrule {names[below]}"
     numbers.insert(0, "", names)
@@ -359,7 +362,7 @@ def to_latex(records: Records) -> str:
         escape=False,
         column_format="l" + "r" * len(table.keys),
         position="t",
-        caption=" ".join(tex(part.rstrip(".")) + "." for part in caption),
+        caption=" ".join(escape_latex(part.rstrip(".")) + "." for part in caption),
     )
     # Twelve metrics with intervals fit the text width of a paper only in small type.
     size = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
@@ -367,7 +370,7 @@ def to_latex(records: Records) -> str:
     return "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n" + text.replace("\n", f"\n{size}\n", 1)
 
 
-def tex(text: str) -> str:
+def escape_latex(text: str) -> str:
     return text.replace("\n", " ").translate(_TEX)
 
 
@@ -376,7 +379,7 @@ def _latex_head(name: str) -> str:
     parts = SUBSCRIPT.split(name)
     lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
     named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)
-    return "".join(tex(before) + base + low for before, base, low in named)
+    return "".join(escape_latex(before) + base + low for before, base, low in named)
 
 
 def _minus(number: str) -> str:

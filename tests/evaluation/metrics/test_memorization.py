@@ -82,13 +82,6 @@ def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
     assert {0.0, 1.0} <= set(seen)
 
 
-def test_bad_input_is_rejected() -> None:
-    for measure in (exact_memorization, lambda *given: extraction_strength(*given, floor=True)):
-        for wrong in ([5, 6, 7], [5], [LABELS]):
-            with pytest.raises(ValueError, match="label t"):
-                measure(wrong, LABELS)
-
-
 def test_running_example() -> None:
     logps = torch.tensor([0.9, 0.2, 0.6, 0.5]).log()
     assert answer_probability(logps) == pytest.approx(0.482057, abs=1e-6)
@@ -101,9 +94,3 @@ def test_edges() -> None:
     assert answer_probability(np.array([-1.0, -np.inf])) == 0.0
     assert answer_probability([1e-5]) == 1.0  # rounding of a log-softmax
     assert answer_probability([]) is None
-
-
-@pytest.mark.parametrize(("logps", "shown"), [([float("nan"), -1.0], "nan"), ([2.0], "2"), ([-9.0, 0.5], "0.5")])
-def test_values_above_zero_are_rejected_as_log_probabilities(logps: list[float], shown: str) -> None:
-    with pytest.raises(ValueError, match=rf"\b0\b.* {shown}"):
-        answer_probability(logps)

@@ -47,18 +47,10 @@ def test_probability_with_options() -> None:
     assert probability_with_options(0.0, []) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("correct", "wrong", "message"),
-    [(0.5, [], "false answer"), (0.5, [math.nan], "NaN"), (math.nan, [1.0], "NaN")],
-)
-def test_bad_input_is_rejected(correct, wrong, message) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("correct", "wrong"), [(0.5, [math.nan]), (math.nan, [1.0])])
+def test_a_loss_that_is_nan_is_rejected(correct, wrong) -> None:
+    with pytest.raises(ValueError, match="NaN"):
         truth_ratio(correct, wrong)
-
-
-def test_losses_are_rejected_as_probabilities() -> None:
-    with pytest.raises(ValueError, match=r"1\.2"):
-        probability_with_options(0.6, [1.2])
 
 
 def test_utility_edges() -> None:
@@ -71,9 +63,3 @@ def test_utility_edges() -> None:
 def test_utility_lies_between_the_smallest_and_the_mean(values: list[float]) -> None:
     utility = model_utility(values)
     assert min(values) - 1e-12 <= utility <= np.mean(values) + 1e-12
-
-
-@pytest.mark.parametrize("values", [[], [0.5, -0.1]])
-def test_values_without_a_harmonic_mean_are_rejected(values) -> None:
-    with pytest.raises(ValueError, match=">= 0"):
-        model_utility(values)

@@ -220,6 +220,7 @@ def split_facts(rows: Sequence[Example], *, seed: int = 0) -> tuple[tuple[int, .
 def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
     """Return indices of at most `count` random rows, spread evenly over subjects, in ascending order."""
     # Each subject gives one row, then each a second one, so that none is left out.
+    # Seeded as when only attacks drew rows, so that the rows of a seed stay the same.
     rng = random.Random(f"attack_rows/{seed}")
     subjects: dict[object, list[int]] = defaultdict(list)
     for index in rng.sample(range(len(rows)), len(rows)):

@@ -222,6 +222,7 @@ def _descend(
         optimizer.zero_grad()
         for weight, copy in zip(weights, trained, strict=True):
             if copy is not weight:
+                # Through `data`, since autograd refuses changes of weights that need a gradient.
                 weight.data.copy_(copy.data)
 
 

@@ -163,7 +163,7 @@ class Lume(ProbeMetric):
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
-        aggregate = sides.this.derived(task_aggregate, [(LUME, f"lume_{kind}") for kind in LUME_KINDS])
+        aggregate = sides.this.apply_formula(task_aggregate, [(LUME, f"lume_{kind}") for kind in LUME_KINDS])
         if aggregate is not None:
             yield "lume_task_aggregate", aggregate
         if not all(sides.this.has(LUME, column) for column in _LOSSES.values()):

@@ -87,6 +87,7 @@ def _is_valid(family: str, probe: AttackProbe, row: Example) -> bool:
     """Return whether the prompt differs from the row's own question and does not reveal the answer."""
     if probe.prompt == Prompt(row.messages):
         return False
+    # Multiple choice shows the answer among its options.
     if probe.choices:
         return True
     hidden = labelled_parts(row)
@@ -209,7 +210,6 @@ class Families(JudgedMetric):
     about = "Adversarial questions: RWKU's nine families of probes, checked by the judge"
     cost = "nine answers and nine judge calls per forget row"
     needs = (FORGET,)
-    attack = True
     uses = ("max_new_tokens", "seed")
     columns = tuple(
         Percent(

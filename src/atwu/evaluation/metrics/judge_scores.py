@@ -228,7 +228,6 @@ class BestOfN(JudgedMetric):
     about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
     cost = "n answers and n judge calls per forget row"
     needs = (FORGET,)
-    attack = True
     settings = (
         MetricSetting(
             "samples", int, 8, "Answers sampled per question by best-of-n sampling, at temperature 1.", least=1

@@ -11,7 +11,6 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -71,18 +70,16 @@ def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
         k: Share of tokens to average, in (0, 1], rounded down to at least one token; 1 gives the loss.
     """
     values = np.asarray(logps, dtype=np.float64)
-    if not 0 < k <= 1:
-        raise ValueError(f"k must be a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
-    # Only the sum of the smallest is needed, not their order.
     # Rounded down, but not to nothing, as in open-unlearning.
     count = max(1, math.floor(k * values.size))
+    # Only the sum of the smallest is needed, not their order.
     return -float(np.partition(values, count - 1)[:count].mean())
 
 
 def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
-    """Min-K%++: Min-K% of the standardized log-probabilities `(log p_t - mu_t) / sigma_t` (Zhang et al. 2024).
+    """Min-K%++: Min-K% of the min_k_of_row log-probabilities `(log p_t - mu_t) / sigma_t` (Zhang et al. 2024).
 
     Args:
         logps: Log-probability of every answer token **without the terminal token**, shape (tokens,).
@@ -91,8 +88,6 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         k: As for `min_k`.
     """
     values, means, variances = (np.asarray(part, dtype=np.float64) for part in (logps, mu, sigma2))
-    if not values.shape == means.shape == variances.shape:
-        raise ValueError(f"need one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 
@@ -155,7 +150,6 @@ class Membership(Metric):
     cost = "one forward pass over both sets"
     needs = reads = (FORGET, HOLDOUT)
     needs_moments = True
-    attack = True
     settings = (
         MetricSetting(
             "min_k", float, MIN_K_SHARE, "Share of least likely tokens for Min-K% and Min-K%++.", above=0, most=1
@@ -188,7 +182,7 @@ class Membership(Metric):
     def record(self) -> None:
         k = self.session.config.min_k
 
-        def standardized(row: Example, tokens: TokenRow) -> float | None:
+        def min_k_of_row(row: Example, tokens: TokenRow) -> float | None:
             logps, entropy, variance = (
                 np.asarray(part)[tokens.content] for part in (tokens.logps, tokens.entropy, tokens.variance)
             )
@@ -199,7 +193,7 @@ class Membership(Metric):
             mia_loss=lambda _, tokens: loss_score(tokens.logps),
             mia_zlib=lambda row, tokens: zlib_score(loss_score(tokens.logps), row.answer),
             mia_min_k=lambda _, tokens: min_k(tokens.logps[tokens.content], k=k),
-            mia_min_k_plus_plus=standardized,
+            mia_min_k_plus_plus=min_k_of_row,
         )
 
     @classmethod
@@ -248,7 +242,12 @@ def mean_of_norms(gradients: Iterable[Tensor]) -> float:
     """Mean of the 2-norms of single tensors; not the norm of all tensors together."""
     import torch
 
-    return float(torch.stack([_norm(gradient).cpu() for gradient in gradients]).mean())
+    # In float16, the square of 256 is infinite already.
+    norms = [
+        torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+        for gradient in gradients
+    ]
+    return float(torch.stack([norm.cpu() for norm in norms]).mean())
 
 
 def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: str | None = None) -> list[float]:
@@ -256,31 +255,41 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
     As in open-unlearning, the terminal token is not counted. Frozen parameters are included; integer (quantized) ones
     are not, and tied ones count once. Tensors that a row does not reach, such as idle experts, are left out of its
-    mean. Each gradient is freed once its norm is taken, so memory is that of a forward pass with activations.
+    mean. The gradients of one row are in memory at once, as large as the weights.
 
     Args:
-        model: Causal language model, run in eval mode; gradients, `requires_grad` and train/eval mode are restored.
+        model: Causal language model, run in eval mode; `requires_grad` and train/eval mode are restored.
     """
     import torch
 
     from atwu._progress import progress_bar
     from atwu.data.pairing import collate_rows
     from atwu.modeling.forward import forward_tokens
+    from atwu.modeling.layers import eval_mode
 
-    device = next(model.parameters()).device
+    # Quantized weights are integers and have no gradient.
+    parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     results = []
-    with _collecting(model) as norms, torch.enable_grad():
-        for row in progress_bar(
-            rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
-        ):
-            text = row.text_labels
-            if set(text) == {IGNORE_INDEX}:  # an empty answer has its terminal token only
-                text = row.labels
-            tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
-            (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
-            (-out.logps[out.mask].mean()).backward()
-            results.append(mean_of_norms(norms))  # the norm of a norm is itself
-            norms.clear()
+    shown = progress_bar(rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_()
+        with eval_mode(model), torch.enable_grad():
+            for row in shown:
+                text = row.text_labels
+                if set(text) == {IGNORE_INDEX}:  # an empty answer has its terminal token only
+                    text = row.labels
+                tensors = collate_rows([dataclasses.replace(row, labels=text, token_labels=None)])
+                (out,) = forward_tokens(
+                    model, [{name: tensor.to(parameters[0].device) for name, tensor in tensors.items()}]
+                )
+                # Not by `backward`, which would add to gradients that the caller may keep.
+                gradients = torch.autograd.grad(-out.logps[out.mask].mean(), parameters, allow_unused=True)
+                results.append(mean_of_norms(gradient for gradient in gradients if gradient is not None))
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
     return results
 
 
@@ -290,14 +299,13 @@ class GradientNorm(Metric):
     cost = "one backward pass per row"
     needs = (FORGET, HOLDOUT)
     needs_plain_weights = True
-    attack = True
     columns = (score_column("gradient_norm", mean_of_norms),)
 
     def prepare(self) -> None:
         self._norms = {
             split: gradient_norms(
                 self.session.model,
-                self.session.encoded(split),
+                self.session.encode_set(split),
                 progress=f"gradients of {split}" if self.session.progress else None,
             )
             for split in (FORGET, HOLDOUT)
@@ -307,42 +315,3 @@ class GradientNorm(Metric):
         """Record the norms; `membership` derives the attack AUC from them."""
         for split, norms in self._norms.items():
             self.record_column(split, "mia_gradient_norm", norms)
-
-
-@contextmanager
-def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Yield a list that receives the norm of each parameter's gradient in a backward pass; gradients are not kept."""
-    from atwu.modeling.layers import eval_mode
-
-    # Quantized weights are integers and have no gradient.
-    parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
-    before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
-    norms: list[Tensor] = []
-
-    def collect(parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        norms.append(_norm(parameter.grad))
-        parameter.grad = None
-
-    hooks = []
-    try:
-        for parameter in parameters:
-            parameter.grad = None
-            parameter.requires_grad_(True)
-            hooks.append(parameter.register_post_accumulate_grad_hook(collect))
-        with eval_mode(model):
-            yield norms
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for parameter, (required, gradient) in zip(parameters, before, strict=True):
-            parameter.requires_grad_(required)
-            parameter.grad = gradient
-
-
-def _norm(gradient: Tensor) -> Tensor:
-    import torch
-
-    # In float16, the square of 256 is infinite already.
-    norm: Tensor = torch.linalg.vector_norm(gradient.detach(), dtype=torch.promote_types(gradient.dtype, torch.float32))
-    return norm

@@ -21,9 +21,6 @@ from atwu.evaluation.metric import Metric
 if TYPE_CHECKING:
     from atwu.evaluation.teacher_forced import TokenRow
 
-_ROUNDING = 1e-3
-"""Tolerance for log-probabilities above zero, which bfloat16 log-softmax can give."""
-
 
 def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: bool) -> float | None:
     """Share of the answer that greedy decoding reproduces, given the part before it; None without tokens.
@@ -64,13 +61,8 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
 
 def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     """Return True where the prediction equals the label, shape (tokens,)."""
-    predicted, expected = np.asarray(predictions), np.asarray(labels)
-    if predicted.ndim != 1 or predicted.shape != expected.shape:
-        raise ValueError(
-            f"predictions have shape {predicted.shape} and labels {expected.shape}; pass both for one answer, aligned so "
-            "that prediction t is for label t."
-        )
-    return np.asarray(predicted == expected)
+    correct: NDArray[np.bool_] = np.asarray(predictions) == np.asarray(labels)
+    return correct
 
 
 def answer_probability(logps: ArrayLike) -> float | None:
@@ -84,10 +76,7 @@ def answer_probability(logps: ArrayLike) -> float | None:
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:
         return None
-    highest = float(values.max())
-    if not highest <= _ROUNDING:  # true for NaN, too
-        raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
-    # Rounding may give a mean slightly above 0.
+    # The log-softmax of bfloat16 may give a mean slightly above 0.
     return min(1.0, math.exp(values.mean()))
 
 

@@ -146,6 +146,6 @@ class QuestionForms(Metric):
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         used = [(FORGET, f"form_{form}") for form in MEASURED_FORMS if sides.this.has(FORGET, f"form_{form}")]
-        worst = sides.this.derived(worst_form, used)
+        worst = sides.this.apply_formula(worst_form, used)
         if worst is not None:
             yield "worst_form", worst

@@ -217,7 +217,7 @@ class Rwku(ProbeMetric):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue
             for name, (formula, kinds, *_) in _SUMS.items():
-                derived = sides.this.derived(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds])
+                derived = sides.this.apply_formula(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds])
                 if derived is not None:
                     yield f"{name}_{flavour}", derived
 

@@ -92,7 +92,7 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
     Returns:
         The area under the ROC curve; None if all labels are equal.
     """
-    values, labelled = _check_values(scores, labels)
+    values, labelled = token_values(scores, "scores"), token_values(labels, "labels") > 0
     # Without both classes there is nothing to rank.
     if labelled.all() or not labelled.any():
         return None
@@ -101,13 +101,8 @@ def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
 
 def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
     """AUROC of each answer, then mean and standard deviation over answers (as reported in the ATWU paper)."""
-    values: list[float | None] = []
     # Pooled over all tokens, a score whose level differs between answers would lose, although it ranks each of them well.
-    for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
-        try:
-            values.append(auroc(row_scores, row_labels))
-        except ValueError as error:
-            raise ValueError(f"answer {index}: {error}") from error
+    values = [auroc(*row) for row in zip(scores, labels, strict=True)]
     known = np.array([value for value in values if value is not None], dtype=np.float64)
     mean, std = None, None
     if known.size:
@@ -119,16 +114,6 @@ def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues
         skipped=len(values) - int(known.size),
         values=tuple(values),
     )
-
-
-def _check_values(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
-    values, marks = token_values(scores, "scores"), token_values(labels, "labels")
-    if len(values) != len(marks):
-        raise ValueError(f"got {len(values)} scores for {len(marks)} labels; give one label per scored token.")
-    odd = marks[(marks != 0) & (marks != 1)]
-    if odd.size:
-        raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
-    return values, marks.astype(np.bool_)
 
 
 def token_values(values: TokenValues, name: str) -> FloatArray:
@@ -210,7 +195,7 @@ class ScoreAurocMetric(Metric):
         session = self.session
         if all(row.forget_spans is None for row in session.sets[FORGET]):
             return
-        encoded, device = session.encoded(FORGET), next(session.model.parameters()).device
+        encoded, device = session.encode_set(FORGET), next(session.model.parameters()).device
         auxiliary = None
         if session.auxiliary is not None:
             auxiliary = session.auxiliary.logps(encoded, device=device, batch_tokens=session.config.batch_tokens)
@@ -218,7 +203,7 @@ class ScoreAurocMetric(Metric):
             tokens=session.tokens(FORGET),
             encoded=encoded,
             examples=session.sets[FORGET],
-            retain=session.encoded_pool() or None,
+            retain=session.encode_pool() or None,
             retain_text=session.pool,
             auxiliary=auxiliary,
             noun_finder=session.config.noun_finder,

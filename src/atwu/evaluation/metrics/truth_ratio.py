@@ -24,8 +24,6 @@ _T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
 """How the probabilities of false answers are averaged."""
 
-_ROUNDING = 1e-3
-"""Tolerance for probabilities above one, which bfloat16 log-softmax can give."""
 GUARD = 1e-10
 """Added to denominators as in open-unlearning and published values."""
 
@@ -42,10 +40,9 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
             probabilities (TOFU's own code), never smaller than the geometric one.
     """
     losses = np.asarray(wrong_losses, dtype=np.float64)
+    # False answers are read apart from the sets, whose outputs are checked.
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
         raise ValueError("a loss is NaN; check the model's weights.")
-    if not losses.size:
-        raise ValueError("the truth ratio needs at least one false answer; skip rows without any.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
     else:  # the exponential of a large loss is 0, which has no logarithm
@@ -72,9 +69,6 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
 
     Range [0, 1]; higher is better on retain sets.
     """
-    values = (probability, *wrong_probabilities)
-    if not all(0 <= value <= 1 + _ROUNDING for value in values):
-        raise ValueError(f"probabilities must lie in [0, 1], got {values}; pass exp(-loss), not the loss.")
     return probability / (sum((probability, *wrong_probabilities)) + GUARD)
 
 
@@ -87,8 +81,6 @@ def model_utility(values: Sequence[_T]) -> _T:
     """
     # Means first and draws behind them, so that one call computes the value or all draws of it.
     stacked = np.asarray(values, dtype=np.float64)
-    if not len(stacked) or bool((stacked < 0).any()):
-        raise ValueError(f"model utility needs at least one value, all >= 0, got {values}.")
     with np.errstate(divide="ignore", over="ignore"):
         mean: _T = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
     return mean
@@ -231,7 +223,7 @@ class TruthRatio(Metric):
             of_set = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
             if split != FORGET and all(sides.this.has(*part) for part in of_set):
                 parts += of_set
-        utility = sides.this.derived(lambda *means: model_utility(means), parts)
+        utility = sides.this.apply_formula(lambda *means: model_utility(means), parts)
         if utility is not None:
             yield "model_utility", utility
         used = (FORGET, "truth_ratio_raw")

@@ -109,7 +109,7 @@ class UnlearningDepth(Metric):
                     f"the {role} model {name} has {shape[0]} layers of hidden size {shape[1]}, the evaluated model "
                     f"{wanted[0]} of {wanted[1]}; uds needs three models of the same architecture."
                 )
-        pairs = zip(self.session.sets[FORGET], self.session.encoded(FORGET), strict=True)
+        pairs = zip(self.session.sets[FORGET], self.session.encode_set(FORGET), strict=True)
         counted = (count_key_tokens(row, encoded) for row, encoded in pairs)
         self._rows = {place: row for place, row in enumerate(counted) if row is not None}
 

@@ -61,7 +61,6 @@ class WeightAttack(JudgedMetric):
     needs = (FORGET,)
     needs_weights = True
     needs_plain_weights = True
-    attack = True
     runs_on_references = False
     reference_metrics = ("memorization", "judge")
     words: ClassVar[Mapping[str, str]]
@@ -88,7 +87,7 @@ class WeightAttack(JudgedMetric):
                     session.warnings.append(f"no values after {self.words[name]}: {error}")
                     continue
                 # Inside the context, where the weights are altered.
-                encoded = [session.encoded(FORGET)[index] for index in indices]
+                encoded = [session.encode_set(FORGET)[index] for index in indices]
                 token_rows = session.read(encoded, label=f"read forget@{name}")
                 # A new one, since the session's takes its weights for unchanged and would find their stored answers.
                 generator = TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens)
@@ -254,10 +253,10 @@ class Relearning(WeightAttack):
         self._learned: list[float] = []
         attacks: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
         if self._trained_on:
-            forget = [session.encoded(FORGET)[index] for index in self._trained_on]
+            forget = [session.encode_set(FORGET)[index] for index in self._trained_on]
             attacks["relearn_forget"] = (self._checked(train(forget), forget), self._held_out)
         if self._retain:
-            pool = session.encoded_pool()
+            pool = session.encode_pool()
             retain = [pool[index] for index in self._retain]
             attacks["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
         return attacks

@@ -101,6 +101,7 @@ def _marked_spans(words: Sequence[Word], marked: tuple[str, ...]) -> list[tuple[
     spans: set[tuple[int, int]] = set()
     for text in marked:
         sought = [word for word in words_of(text) if word.text not in PASSED_OVER] or words_of(text)
+        # As written first: by its stem, a word would also be found in others of its root.
         span = find_run([word.text for word in sought], words, exact=True)
         if span is None:
             span = find_run([word.stem for word in sought], words)
@@ -122,8 +123,10 @@ def _new_runs(words: Sequence[Word], known: Set[str]) -> list[tuple[int, int]]:
             runs[-1] = (runs[-1][0], place + 1)
         elif tells:
             runs.append((place, place + 1))
+    # "the year 1961": the noun is no part of the date.
     runs = [(start + (words[start].text == "year" and end > start + 1), end) for start, end in runs]
     stems = {run: {word.stem for word in words[slice(*run)]} for run in runs}
+    # A quotation of words of the question alone tells nothing new.
     runs = [run for run in runs if not (words[run[0]].quoted and stems[run] <= known)] or runs
     return [run for run in runs if any(not word.function for word in words[slice(*run)])]
 
@@ -210,6 +213,7 @@ def _facts_asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
     if "place" in kinds and core and all(fact.kind == "number" for fact in core):
         core = [fact for fact in facts if fact in core or (fact.kind == "words" and fact.somewhere)]
     if not core:
+        # A date that was not asked for is a side detail.
         core = [fact for fact in facts if fact.kind != "date"]
     return tuple(core or facts)
 

@@ -26,6 +26,7 @@ def split_entries(text: str) -> tuple[str, ...]:
 MONTHS = split_entries("january february march april may june july august september october november december")
 
 _MONTH = "|".join(month[:3] for month in MONTHS)
+# "Mar", "May", "Jun" and "Jul" are months only beside a number; alone, the first two are names or verbs.
 _ABBREVIATED = re.compile(
     rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|apr|aug|sept|oct|nov|dec)\b\.?)", re.I
 )

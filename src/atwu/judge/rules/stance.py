@@ -151,6 +151,7 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
     like = answer[start]
     for place in range(start - 1, -1, -1):
         word = answer[place]
+        # "I cannot confirm that she lives in Kelbury": what is denied is the saying.
         if word.text in _SAYING and not denied:
             return False
         if word.text in _NEGATION:
@@ -164,6 +165,7 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: Set[str], tex
                 return True
         if word.gap or word.text == "but":
             break
+    # Another name or number replaces the fact by itself, another plain word only behind a break.
     contrast = like.capital or like.number
     if not denied:
         return False

@@ -2,7 +2,7 @@
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const one = (selector, root = document) => root.querySelector(selector);
-  for (const part of all(".controls, .player, .chooser, .copy, #theme")) part.hidden = false;
+  for (const part of all(".controls, .chooser, .copy, #theme")) part.hidden = false;
 
   // Colours follow the reader's setting until the button is pressed.
   const theme = one("#theme");
@@ -72,71 +72,9 @@
     filter();
   }
 
-  // Word scores: the slider selects a share of training; each method shows its nearest snapshot. Hidden rows are updated when shown.
-  let paint = () => {};
-  const block = one("#traces");
-  if (block) {
-    const { snapshots, methods, rows } = JSON.parse(block.textContent);
-    const slider = one("#progress");
-    const nearest = (steps, share) => {
-      let best = 0;
-      steps.forEach((step, place) => {
-        const away = (at) => Math.abs(steps[at] - share * steps[steps.length - 1]);
-        if (away(place) < away(best)) best = place;
-      });
-      return best;
-    };
-    const lines = all(".traced .line").map((line) => ({
-      line,
-      article: line.closest(".traced"),
-      method: Number(line.dataset.method),
-      row: Number(line.closest(".traced").dataset.row),
-      kind: line.closest(".kind").dataset.set,
-      words: all(".w", line).map((word) => ({ word, told: one(".sr", word), secret: word.classList.contains("secret") })),
-      told: one(".told", line),
-    }));
-    const show = (every = false) => {
-      const share = snapshots > 1 ? Number(slider.value) / (snapshots - 1) : 1;
-      const shown = `${Math.round(100 * share)} %`;
-      one("#progress-now").textContent = shown;
-      slider.setAttribute("aria-valuetext", `${shown} of training`);
-      const places = methods.map((method) => nearest(method.steps, share));
-      for (const { line, article, method, row, kind, words, told } of lines) {
-        const place = places[method];
-        if ((article.hidden && !every) || line.dataset.snapshot === String(place)) continue;
-        const scores = rows[row][method][place];
-        words.forEach(({ word, told: aloud, secret }, index) => {
-          const score = scores[index];
-          const known = score !== null;
-          word.className = `w ${known ? `s${Math.floor(score / 5 + 0.5)}` : "blank"}${secret ? " secret" : ""}`;
-          word.dataset.v = known ? score : "";
-          aloud.textContent = ` (${known ? score : "no score"}${secret ? ", labelled" : ""}) `;
-        });
-        const auroc = methods[method].auroc[kind]?.[place];
-        told.textContent = `step ${methods[method].steps[place]}${auroc == null ? "" : ` · AUROC ${auroc.toFixed(2)}`}`;
-        line.dataset.snapshot = place;
-      }
-    };
-    const play = one("#play");
-    let timer = null;
-    const stop = () => { clearInterval(timer); timer = null; play.textContent = "Play"; };
-    const advance = () => {
-      slider.value = Number(slider.value) + 1;
-      show();
-      if (Number(slider.value) >= snapshots - 1) stop();
-    };
-    play.addEventListener("click", () => {
-      if (timer) return stop();
-      if (Number(slider.value) >= snapshots - 1) { slider.value = 0; show(); }
-      play.textContent = "Pause";
-      timer = setInterval(advance, 320);
-    });
-    slider.addEventListener("input", () => { stop(); show(); });
-    paint = show;
-  }
   const numbers = one("#numbers");
   if (numbers) {
-    const number = () => (one("#words") ?? document.body).classList.toggle("numbers", numbers.checked);
+    const number = () => document.body.classList.toggle("numbers", numbers.checked);
     numbers.addEventListener("change", number);
     number(); // browsers restore form fields on reload
   }
@@ -165,14 +103,12 @@
     const step = (by) => {
       select.selectedIndex = (select.selectedIndex + by + articles.length) % articles.length;
       choose();
-      paint();
     };
     one(".previous", kind).addEventListener("click", () => step(-1));
     one(".next", kind).addEventListener("click", () => step(1));
     select.addEventListener("change", () => step(0));
     choose();
   }
-  paint();
 
   // One tab stop per line of words; arrow keys, Home and End move between them.
   document.addEventListener("keydown", (event) => {
@@ -224,7 +160,6 @@
   // Open all details for printing.
   let closed = [];
   addEventListener("beforeprint", () => {
-    paint(true);
     closed = all("details:not([open])");
     for (const box of closed) box.open = true;
   });
