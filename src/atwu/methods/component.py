@@ -154,8 +154,6 @@ class Component:
     """Whether it uses retain rows."""
     reads_labels: ClassVar[bool] = False
     """Whether it uses labels of the key tokens, which every forget row must then have."""
-    reads_text: ClassVar[Collection[str]] = ()
-    """Sets of rows of which it reads the text, so that token ids are not enough."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -175,8 +173,6 @@ class Component:
             words.append("retain rows (--retain)")
         if self.reads_labels:
             words.append("labelled tokens: forget_spans in the forget rows, or --forget-words")
-        for rows in self.reads_text:
-            words.append(f"{rows} rows as text (token ids are not enough)")
         return words
 
 

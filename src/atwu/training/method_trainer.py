@@ -49,7 +49,7 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
+from atwu.training.row_sets import RowsInput, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
@@ -136,8 +136,8 @@ class MethodTrainer(TokenTrainer):
             check_saved_adapter(source, args)
             if processing_class is None:
                 processing_class = load_checked_tokenizer(source)
-        if processing_class is None and (samples or self.recipe.forget_component.refused_questions()):
-            raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
+        if processing_class is None:
+            raise ValueError("a model that is given as an object needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
         else:
@@ -173,8 +173,6 @@ class MethodTrainer(TokenTrainer):
         )
         # Now that the model is known: by name, it was loaded above.
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
-        if processing_class is None:
-            check_ids(self.loaded.model, *rows.encoded.values())
         layers = trained_layers(self.recipe, self.loaded.model)
         if layers is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
@@ -259,7 +257,7 @@ class MethodTrainer(TokenTrainer):
                 args,
                 recipe=self.recipe,
                 scorer=self.scorer,
-                encoder=lambda: Encoder(self.processing_class, max_length=args.max_length, system=args.system),
+                encoder=Encoder(self.processing_class, max_length=args.max_length, system=args.system),
                 refusal_ids=self.refusal_ids,
                 say=self.say,
             )

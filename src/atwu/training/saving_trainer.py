@@ -83,18 +83,23 @@ class SavingTrainer(Trainer):
     """Advice when numbers are not finite."""
 
     def __init__(
-        self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, *, say: Say = logged, **kwargs: Any
+        self,
+        model: nn.Module | LoadedModel,
+        args: TokenTrainingConfig,
+        *,
+        processing_class: Any,
+        say: Say = logged,
+        **kwargs: Any,
     ) -> None:
         self.say = say
         if isinstance(model, LoadedModel):
             self.loaded = model
         else:
             self.loaded = load_as_is(model, args)
-        tokenizer = kwargs.get("processing_class")
         # What is loaded by name was checked then.
-        if self.loaded.source is None and tokenizer is not None:
-            check_objects(self.loaded.model, tokenizer)
-            warn_of_rebuilt(tokenizer)
+        if self.loaded.source is None:
+            check_objects(self.loaded.model, processing_class)
+            warn_of_rebuilt(processing_class)
         name = getattr(unwrap(self.loaded.model), "name_or_path", None)
         if name and Path(name).is_dir() and Path(name).resolve() == Path(str(args.output_dir)).resolve():
             raise ValueError(
@@ -107,7 +112,7 @@ class SavingTrainer(Trainer):
         self._saving_to: str | None = None
         # wandb uploads everything that the process prints, also the questions and answers of a verdict.
         os.environ.setdefault("WANDB_CONSOLE", "off")
-        super().__init__(model=self.loaded.model, args=args, **kwargs)
+        super().__init__(model=self.loaded.model, args=args, processing_class=processing_class, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:
             raise ValueError(
@@ -264,9 +269,8 @@ class SavingTrainer(Trainer):
             weights = gather_weights(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
-            if self.processing_class is not None:
-                set_end_ids(model, self.processing_class)
-                self.processing_class.save_pretrained(folder)
+            set_end_ids(model, self.processing_class)
+            self.processing_class.save_pretrained(folder)
             if not self.sharded:  # whose parameters are flat or parts
                 state_tying(model)
             with quiet_peft():

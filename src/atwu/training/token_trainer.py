@@ -32,7 +32,7 @@ from atwu.training.checkpoints import checkpoint_to_resume, step_of
 from atwu.training.config import FinetuneConfig, TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.progress import Interrupted, ProgressLine
-from atwu.training.row_sets import RowsInput, check_ids, check_lengths, encode_dataset, warn_about_rows, without_labels
+from atwu.training.row_sets import RowsInput, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.saving_trainer import SavingTrainer, Timing
 
 EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
@@ -264,7 +264,7 @@ class FinetuneTrainer(TokenTrainer):
         args: FinetuneConfig,
         *,
         train_dataset: RowsInput,
-        processing_class: Any = None,
+        processing_class: Any,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -286,8 +286,6 @@ class FinetuneTrainer(TokenTrainer):
             **kwargs,
         )
         check_lengths(self.loaded.model, encoded.rows)
-        if processing_class is None:
-            check_ids(self.loaded.model, encoded.rows)
         self.sets = {"training": encoded}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:

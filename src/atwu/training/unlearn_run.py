@@ -289,7 +289,7 @@ def auxiliary_models(
             folder = writable_folder(folder)
             say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            training_rows = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            training_rows = LoadedRows(rows[name].examples, str(rows[name].source), ())
             run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=training_rows, output=folder, say=say)
         folders[option] = str(folder)
     return folders

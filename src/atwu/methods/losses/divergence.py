@@ -141,8 +141,6 @@ class JSToRefusal(WeightedDistance):
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        if tokenizer is None:
-            raise ValueError("JensUn tokenizes its refusal; pass the tokenizer as processing_class.")
         ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])
         if not ids:
             raise ValueError(f"the refusal {self.refusal!r} has no tokens; set refusal to another text.")
@@ -343,7 +341,6 @@ class JSToRefusalRow(ForgetLoss):
 
     formula = "s JS(π, refusal), half on the 1st token"
     reduction = "sequences"
-    reads_text = ("forget",)
     reads_alternates = True
     trained_answer = "alternate"
     balanced = True

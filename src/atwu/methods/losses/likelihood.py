@@ -162,7 +162,6 @@ class LearnAlternate(ForgetLoss):
     """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     trained_answer = "alternate"
 
@@ -231,7 +230,6 @@ class PreserveNLL(PreserveLoss):
 class ReplacementLoss(Loss):
     """Base class of losses on what is said instead: the model learns another answer to each forget question."""
 
-    reads_text = ("forget",)
     reads_alternates = True
     replacement_weight: float = number(
         1.0,

@@ -97,7 +97,6 @@ class DPO(ForgetLoss):
     formula = "-(2/β) log σ(β (r(alternate) - r))"
     reduction = "sequences"
     original = ("logps",)
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     beta: float = number(
         1.0,
@@ -170,7 +169,6 @@ class FLAT(ForgetLoss):
 
     formula = "f*(g(mean w p)) - g(mean p of alternate)"
     reduction = "sequences"
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
 
@@ -197,7 +195,6 @@ class AnswerPreservation(RetainLoss):
     """
 
     formula = "-(1/b) log σ(b log π(y)/π(refusal)) on retain answers"
-    reads_text = ("retain",)
     reads_alternates = from_column = True
     reduction = "sequences"
     answer_beta: float = number(
