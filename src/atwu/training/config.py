@@ -393,7 +393,7 @@ _INSTEAD = {
 """Argument of a trainer of transformers or TRL -> what to give here."""
 
 
-def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
+def check_trainer_arguments(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
     """Return the configuration; refuse arguments of transformers' `Trainer` that do not apply."""
     if args is not None and not isinstance(args, UnlearnConfig):
         raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")

@@ -23,7 +23,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import eval_mode, text_config, train_only_down_projections, unwrap
 from atwu.training.change_cleaning import ChangeCleaning
-from atwu.training.config import UnlearnConfig, checked_config
+from atwu.training.config import UnlearnConfig, check_trainer_arguments
 from atwu.training.gradient_changes import (
     ComponentCollapse,
     GradientChange,
@@ -115,7 +115,7 @@ class MethodTrainer(TokenTrainer):
         **kwargs: Any,
     ) -> None:
         # What can be refused without weights is refused first: loading a model may take minutes.
-        args = checked_config(args, forget_dataset, kwargs)
+        args = check_trainer_arguments(args, forget_dataset, kwargs)
         self.recipe = args.recipe()
         for component in self.recipe.components:
             component.check()

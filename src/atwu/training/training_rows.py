@@ -272,11 +272,11 @@ class OwnSamples(TrainerCallback):
         once = len(self._readings) > 1
         # A resumed run goes on with the answers of its checkpoint.
         if self._epoch < 0 or (epoch != self._epoch and not once):
-            self._epoch, self._answers = epoch, self._sampled(dataset, epoch)
+            self._epoch, self._answers = epoch, self._sample(dataset, epoch)
         rows = tuple(with_own_answer(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
         dataset.alternates = Alternates(rows, (tuple(range(len(rows))),))
 
-    def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
+    def _sample(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
         args, size = self._trainer.args, len(self._readings)
         sets = {"forget": dataset.forget, **self._trainer.rows.prompted}
         prompts_of_rows = [

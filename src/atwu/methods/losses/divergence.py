@@ -38,7 +38,7 @@ def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
         Nats >= 0, shape (tokens,); infinite if p = 0 where p0 > 0.
     """
     ref_logps = ref_logps.detach()
-    return _expected(ref_logps.exp(), ref_logps - logps)
+    return _mean_under(ref_logps.exp(), ref_logps - logps)
 
 
 def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
@@ -103,10 +103,10 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     """
     down = ref_logps.new_full(ids.shape, -beta)
     target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
-    return _expected(target, -logps)
+    return _mean_under(target, -logps)
 
 
-def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
+def _mean_under(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities` (no gradient); values of probability 0 are ignored."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
 

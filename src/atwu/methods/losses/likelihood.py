@@ -59,9 +59,9 @@ class SatGA(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, log_factor=self.beta * terms.logps)
+        return self._weigh_saturated(terms.logps, weights, log_factor=self.beta * terms.logps)
 
-    def _saturated(self, logps: Tensor, weights: Tensor, *, log_factor: Tensor) -> Tensor:
+    def _weigh_saturated(self, logps: Tensor, weights: Tensor, *, log_factor: Tensor) -> Tensor:
         """Return `w f log p`, shape (batch, tokens), where f is the saturation factor, given as its logarithm."""
         if self.detach_saturation:
             log_factor = log_factor.detach()
@@ -80,7 +80,7 @@ class SatGAPlus(SatGA):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, log_factor=self.beta * weights * terms.logps)
+        return self._weigh_saturated(terms.logps, weights, log_factor=self.beta * weights * terms.logps)
 
 
 class _Mixture(ForgetLoss):
