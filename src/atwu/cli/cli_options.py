@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from atwu._file_reading import read_yaml
+from atwu._file_reading import read_mapping
 from atwu._names import did_you_mean
 from atwu._options import Option, hints_of, option_of
 from atwu.errors import UsageError
@@ -288,9 +288,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a flat YAML file of options, without what a preset says about itself."""
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
-    values = read_yaml(path) or {}
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values = read_mapping(path)
     if isinstance(values.get(ABOUT), dict):
         del values[ABOUT]
     return values

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, create_model
 
-from atwu._file_reading import prefix_errors, read_yaml, validated
+from atwu._file_reading import prefix_errors, read_mapping, read_yaml, validated
 from atwu._names import lookup
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
@@ -110,11 +110,8 @@ def find_setting(name: str) -> BenchmarkSetting:
         path = Path(name)
         if not path.is_file():
             raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
-        values = read_yaml(path)
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
         with prefix_errors(path):
-            return setting_from({"name": path.stem} | values)
+            return setting_from({"name": path.stem} | read_mapping(path))
     setting: BenchmarkSetting = lookup("setting", name, BENCHMARK_SETTINGS)
     return setting
 

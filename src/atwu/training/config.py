@@ -19,7 +19,7 @@ import torch
 import yaml
 from transformers import SchedulerType, TrainingArguments, get_scheduler
 
-from atwu._file_reading import parse_json, read_yaml
+from atwu._file_reading import parse_json, read_mapping
 from atwu._files import write_text
 from atwu._names import did_you_mean, lookup
 from atwu._options import Option, options_of
@@ -413,9 +413,7 @@ def read_preset(path: str | Path) -> Preset:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values = read_mapping(path)
     about = values.pop("about", None) or {}
     if not isinstance(about, dict):
         raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
