@@ -86,6 +86,7 @@ class EvaluateCommand:
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
+    # `all` and `list` are functions of Python, so these fields have other names than their flags.
     everything: bool = cli_option(
         "Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION, excludes="metrics"
     )

@@ -196,5 +196,6 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
+# One after another, in the order of the file: a setting may be like an earlier one.
 for _name, _values in read_yaml(FILE).items():
     BENCHMARK_SETTINGS[_name] = _setting({"name": _name} | _values)

@@ -72,6 +72,7 @@ def opposing_share(forget: Mapping[str, Tensor], retain: Mapping[str, Tensor]) -
         forget: a gradient by name of weight, none missing in `retain`.
     """
     names = forget.keys() & retain.keys()
+    # In float64, since the sums are over all weights of a model.
     product = sum(float((forget[name].double() * retain[name].double()).sum()) for name in names)
     square = sum(float(gradient.double().square().sum()) for gradient in retain.values())
     if square:
@@ -105,6 +106,7 @@ class GradientRectification(GradientChange):
             average.mul_(1 - self._newest)
         _add_gradients(self._average, {name: self._newest * gradient for name, gradient in kept.items()})
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
+        # One backward pass has added both gradients.
         forget = {name: gradient - kept[name] if name in kept else gradient for name, gradient in gradients.items()}
         share = opposing_share(forget, self._average)
         for name in gradients.keys() & self._average.keys():
@@ -281,6 +283,7 @@ def perturbed_weights(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Ite
         yield
     finally:
         for weight, before in zip(weights, kept, strict=True):
+            # Subtracting the move would leave a rounding error in every weight, at every step.
             weight.data.copy_(before)
         torch.clear_autocast_cache()
 

@@ -51,6 +51,7 @@ class RowSet:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON of the text."""
+        # The tokenizer is another part of a run's key.
         return fingerprint(self.examples)
 
 

@@ -197,6 +197,7 @@ class SavingTrainer(Trainer):
         adapted = adapters_of(model) is not None
         merge = adapted and not self.args.save_adapter
         if merge and not self.sharded:  # sharded weights are merged below, once the files are written
+            # Merging changes weights in place, and a trainer that goes on needs its adapters.
             if not use_up:
                 model = copy.deepcopy(model)
             model = merge_adapters(model)

@@ -141,6 +141,7 @@ class ScorerAlternation:
             offset: added to the logits of the scores, shape (counted tokens,).
             labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
+        # Without the graph of the model, which its own backward pass has freed by the time of the scorer step.
         hidden = result.outputs.hidden(self.scorer.hidden_position).detach()
         flat_labels = None
         if labels is not None:

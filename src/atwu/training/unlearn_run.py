@@ -183,6 +183,7 @@ def train_run(
     check_run(source, config, folder, tokenizer=tokenizer)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
+    # Before the model is loaded, so that one model at a time is in memory.
     if recipe.auxiliary:
         folders = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
         config.component_options = {**config.component_options, **folders}  # the given configuration stays as it is

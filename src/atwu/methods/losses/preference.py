@@ -179,6 +179,8 @@ class FLAT(ForgetLoss):
         assert terms.alternate_mask is not None
         forget = row_means(weights * terms.logps.exp(), terms.mask)
         template = row_means(terms.alternate_logps.exp(), terms.alternate_mask)
+        # g(v) and f*(t) of each, in the order of `DIVERGENCES`: tanh(v) / 2 and t; v and exp(t - 1);
+        # log 2 - log(1 + exp(-v)) and -log(2 - exp(t)); v and t² / 4 + t.
         if self.f_divergence == "total_variation":
             return (forget.tanh() - template.tanh()) / 2
         if self.f_divergence == "kl":

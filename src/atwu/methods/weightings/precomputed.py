@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from atwu.data.arrays import FloatArray
 
 
+# NumPy and the formulas are imported where they are used, since a listing of methods reads this file too.
+
+
 class Labels(FixedWeighting):
     """1 on tokens that overlap a forget span; the batch may contain these labels, too."""
 
