@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.cli_options import read_config, convert_options
+from atwu.cli.cli_options import convert_options, read_config
 from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published_comparison import published_table
 from atwu.methods.method_table import METHODS
