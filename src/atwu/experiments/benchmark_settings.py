@@ -158,6 +158,7 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
         for benchmark in (base.benchmark, fields.get("benchmark", base.benchmark))
     )
     if "target" not in fields and before == after:
+        # On the left: what the setting gives itself stays.
         fields = {"presets": base.presets or base.name} | fields
     else:
         fields = {"surrogate": None, "presets": None} | fields

@@ -89,6 +89,7 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
             say=lambda line: None,
         )
     say("evaluating five models")
+    # The reference models first, in the order of the table.
     everything = {"original": models.target, "retain-only": models.retain_only, **folders}
     results = {
         name: evaluate(

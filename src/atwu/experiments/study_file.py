@@ -155,6 +155,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
 
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """Parse seeds: a count n for 1 to n, or a list. Seed 0 is used for tuning and would bias the comparison."""
+    # Not `isinstance`: True is an int, too.
     if type(value) is int and 0 < value <= MAX_SEEDS:
         return tuple(range(1, value + 1))
     whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)

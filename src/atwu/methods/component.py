@@ -220,6 +220,7 @@ class FixedWeighting(Weighting):
         return words
 
     def weights(self, context: WeightingContext) -> Tensor:
+        # Only `unlearning_loss` comes here: a run has the weights in a table.
         raise ValueError("this weighting is computed once, before training; pass precomputed values as token_weights.")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:

@@ -147,6 +147,7 @@ def collapse_components(gradient: Tensor, *, components: int) -> Tensor:
     matrix = gradient.float()
     left, values, right = _leading(matrix, min(components, *matrix.shape[-2:]))
     # A value of rounding errors alone as the smallest one would collapse everything.
+    # The bound of numerical rank that `torch.linalg.matrix_rank` uses, too.
     noise = values[..., :1] * max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
     real = values > noise
     smallest = values.masked_fill(~real, float("inf")).amin(-1, keepdim=True)
@@ -249,6 +250,7 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     known = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, known, strict=True)]
     length = torch.stack([gradient.float().square().sum() for gradient in gradients]).sum().sqrt()
+    # A loss without gradient moves nothing.
     scale = radius / length.clamp(min=torch.finfo(torch.float32).tiny)
     return [gradient.mul_(scale.to(gradient)) for gradient in gradients]
 

@@ -225,6 +225,7 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, m
         return scratch_model(str(source.scratch), seed=config.seed)
     if model is None:
         model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
+    # Loading has merged the adapter of a folder, if it can be merged.
     adapted = adapters_of(model)
     if adapted is not None:
         raise ValueError(

@@ -120,6 +120,7 @@ class OriginalModel:
             rows={"read": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16))},
             inputs={
                 "config": {name: value for name, value in config.items() if name not in ("_name_or_path", "use_cache")},
+                # Another version or device may round otherwise.
                 "torch": torch.__version__,
                 "device": next(self.model.parameters()).device.type,
             },

@@ -250,6 +250,7 @@ def count_all_positions(rows: RowSet, *, appends: bool) -> RowSet:
         ids, offsets = row.input_ids, row.answer_offsets
         if appends:
             ids, offsets = (*ids, ids[-1]), (*offsets, None)
+        # Nothing precedes the first token, so nothing predicts it.
         counted = (IGNORE_INDEX, *ids[1:])
         return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
 

@@ -400,6 +400,7 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
         "commit_message": message,
         "revision": config.hub_revision,
     }
+    # The record follows without local paths; what a request asked, and what was answered, is not uploaded.
     private = [RECORD_NAME, "checkpoint-*", VERDICT_NAME, f"{REQUEST_FOLDER}/*"]
     hub.upload_folder(folder_path=folder, ignore_patterns=private, **where)
     record = public_record(read_object(folder / RECORD_NAME))

@@ -287,6 +287,7 @@ class OwnSamples(TrainerCallback):
         draws = (np.random.default_rng([_SAMPLE, args.seed, epoch, row]) for row in range(len(prompts_of_rows)))
         seeds = [int(draw.integers(2**63)) for draw in draws]
         with self._trainer.accelerator.autocast():
+            # Every row has one prompt for each reading, and gets the same answer to all of them: the first is taken.
             answers = generate(
                 self._trainer.loaded.model,
                 self._tokenizer,

@@ -190,6 +190,7 @@ def train_run(
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
+    # A scorer reads hidden states, which mean nothing to it in another model of the same width.
     if earlier is not None and _original_model(Path(earlier)) not in (None, loaded.fingerprint):
         say(
             f"warning: the scorer in {earlier} was trained on another original model; its scores may not be "

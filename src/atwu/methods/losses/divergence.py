@@ -248,6 +248,7 @@ class MaxEntropy(WeightedDistance):
     formula = "w KL(uniform ‖ π)"
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        # A single -inf would make the mean infinite.
         return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
 
 
