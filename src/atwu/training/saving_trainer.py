@@ -55,7 +55,7 @@ from atwu.training.checkpoints import (
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
-from atwu.training.progress import Say, log_text, logged
+from atwu.training.progress import Say, log_text, logged, silent
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 
@@ -379,7 +379,7 @@ def load_base_with_adapter(
     source: ModelSource, config: TokenTrainingConfig, folder: Path, tokenizer: Any, *, merge: bool
 ) -> Any:
     """Load the base model with the adapter in a folder; if merged, the result replaces the adapter there."""
-    model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
+    model = add_adapter(load_source(source, config, silent), str(folder), merge=merge)
     if merge:
         set_end_ids(model, tokenizer)
         state_tying(model)
