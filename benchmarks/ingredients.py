@@ -34,6 +34,7 @@ from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations
 from atwu.request.measurement import general_answers, measured_sets
+from atwu.request.neighbours import known_related_rows
 from atwu.request.related_questions import related_rows
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, mark_facts
@@ -113,8 +114,7 @@ def main() -> None:
     generator = TransformersGenerator(model, tokenizer)
     read = ModelReader(generator, system=None, max_length=512)
     rows = mark_facts(rows, read)
-    about = related_rows(read, rows)
-    related, neighbours = about.kept, about.neighbours
+    related, neighbours = related_rows(read, rows).kept, known_related_rows(read, rows)
     general, _ = build_retain(generator, rows, whole=False)
     retain = (*general, *related)
     asked: dict[str, Any] = {"forms": TRAINED_FORMS, "system": None}

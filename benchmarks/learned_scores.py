@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from fact_tokens import by_span, read_labelled
 
 from atwu import UnlearnConfig, UnlearnTrainer, load_rows
@@ -27,6 +26,7 @@ from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.modeling.device import emulates_bfloat16
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.row_facts import ModelReader, mark_facts
 
@@ -111,7 +111,7 @@ def main() -> None:
                 learning_rate=options.learning_rate,
                 max_steps=options.steps,
                 per_device_train_batch_size=options.batch_size,
-                bf16=True,
+                bf16=not emulates_bfloat16(network.device),
                 save_strategy="no",
             )
             trainer = UnlearnTrainer(
@@ -127,5 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
     main()

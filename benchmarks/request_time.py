@@ -19,6 +19,7 @@ PARTS = {
     "measuring the unlearned model": ("_measure_and_decide",),
     "measuring the original model": ("ask_model",),
     "answers to related questions": ("related_rows",),
+    "looking for the neighbour set": ("find_neighbours",),
     "answers to general questions": ("build_retain", "general_answers"),
     "self-generated answers to forms": ("self_generated_forget_rows", "self_generated_retain_rows"),
     "the original model's distributions": ("compute_reference",),

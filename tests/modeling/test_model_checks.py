@@ -18,7 +18,7 @@ from atwu.modeling.generate import set_end_ids
 from atwu.modeling.load import load_model
 from atwu.modeling.model_checks import state_tying
 from atwu.modeling.open_model import ModelLoadArgs, open_model
-from tests.micro_models import write_micro, write_models
+from tests.micro_models import write_micro
 
 Weights = dict[str, torch.Tensor]
 
@@ -86,24 +86,6 @@ def test_a_head_that_is_the_embedding_is_not_missing(whole: Path, tmp_path: Path
     (folder / "config.json").write_text(json.dumps(settings))
     model = load_model(str(folder))
     assert torch.equal(model.get_output_embeddings().weight, weights["model.embed_tokens.weight"])
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_saved_model_in_memory_is_read_again_only_if_its_files_differ(tied: bool, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
-    write_models(tmp_path)
-    size = load_model(str(tmp_path)).config.vocab_size
-    (tmp_path / "model.safetensors").unlink()
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=size, tie_word_embeddings=tied, **shape)).train()
-    model.save_pretrained(tmp_path, max_shard_size="20KB")
-    save_file({"of": torch.ones(1)}, tmp_path / "scorer.safetensors")
-    assert open_model(str(tmp_path), ModelLoadArgs(), device="cpu", trained=model)[0] is model
-    assert not model.training
-    with torch.no_grad():
-        model.model.norm.weight[0] += 1e-3
-    again = open_model(str(tmp_path), ModelLoadArgs(), device="cpu", trained=model)[0]
-    assert again.model.norm.weight[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,14 +173,10 @@ def test_answers_are_kept_for_the_verdict(target: Path, tmp_path: Path) -> None:
 
 def test_the_rows_of_leaking_answers_are_found_among_the_rows_in_forms() -> None:
     """Every asking of a fact belongs to the row in its form; other draws of options to the one that is written."""
-    capitals = [("France", "Paris"), ("Peru", "Lima"), ("Chad", "N'Djamena"), ("Kenya", "Nairobi")]
-    related = [
-        Example.from_qa(f"What is the capital of {land}?", f"The capital of {land} is {city}.", subject=land)
-        for land, city in capitals
-    ]
-    check = AnswerCheck(ROWS, NO_ENCODER, related)
+    asked = [replace(row, alternatives=("Lima", "N'Djamena", "Nairobi")) for row in ROWS]
+    check = AnswerCheck(asked, NO_ENCODER)
     forms = (*TRAINED_FORMS, "prefix", "either_or", "textbook")
-    written = rows_in_forms(ROWS, forms, related=related)
+    written = rows_in_forms(asked, forms)
     rows = SimpleNamespace(examples=[form.row for form in written], forms=[form.form for form in written])
     trainer: Any = SimpleNamespace(rows=SimpleNamespace(forget=rows))
     evaluations = GoalEvaluations(trainer, ControllerRows((), check), 0.1)

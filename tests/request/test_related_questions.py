@@ -29,8 +29,10 @@ from atwu.methods.weightings.related_names import (
 )
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from atwu.request import neighbours
 from atwu.request import related_questions as related
 from atwu.request import retain_set as asked_in_forms
+from atwu.request.neighbours import known_related_rows
 from atwu.request.related_questions import RelatedQuestion, related_rows
 from atwu.request.retain_set import states_any
 from atwu.request.row_facts import ModelReader
@@ -70,11 +72,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
             return tuple(Example.from_qa(asked, answers(asked)) for asked in questions)
 
         monkeypatch.setattr(related, "self_generated_answers", own)
-        monkeypatch.setattr(related, "KNOWN_FORMS", ())
-        monkeypatch.setattr(related, "_sure_of", lambda rows, *_, **__: tuple(rows))
-        monkeypatch.setattr(related, "evidence_of", lambda rows, *_: [np.ones(1)] * len(rows))
-        monkeypatch.setattr(related, "is_told_apart", lambda _: True)
-        monkeypatch.setattr(related, "mark_facts", lambda rows, *_, **__: tuple(rows))
+        monkeypatch.setattr(neighbours, "KNOWN_FORMS", ())
+        monkeypatch.setattr(neighbours, "_sure_of", lambda rows, *_, **__: tuple(rows))
+        monkeypatch.setattr(neighbours, "evidence_of", lambda rows, *_: [np.ones(1)] * len(rows))
+        monkeypatch.setattr(neighbours, "is_told_apart", lambda _: True)
+        monkeypatch.setattr(neighbours, "mark_facts", lambda rows, *_, **__: tuple(rows))
 
     return answer
 
@@ -123,14 +125,15 @@ def test_halves_share_no_name_and_say_nothing_of_the_forget_rows(
     nearest: None, answering: Callable[[Answers], None]
 ) -> None:
     answering(lambda asked: "It is the Seine." if "river" in asked and len(asked) % 2 else numbered(asked))
-    rows = related_rows(UNUSED, ROWS)
-    assert rows.kept
-    assert rows.neighbours
-    assert len(rows.neighbours) <= related.MEASURED_ROWS
-    assert not {row.subject for row in rows.kept} & {row.subject for row in rows.neighbours}
-    assert not any("Seine" in row.answer for row in (*rows.kept, *rows.neighbours))
+    kept, measured = related_rows(UNUSED, ROWS).kept, known_related_rows(UNUSED, ROWS)
+    assert kept
+    assert measured
+    assert len(measured) <= neighbours.MEASURED_ROWS
+    assert not {row.subject for row in kept} & {row.subject for row in measured}
+    assert not any("Seine" in row.answer for row in (*kept, *measured))
     untrained = related_rows(UNUSED, ROWS, train=False)
-    assert (untrained.kept, untrained.neighbours) == ((), rows.neighbours)
+    assert untrained.kept == ()
+    assert untrained.alternatives == related_rows(UNUSED, ROWS).alternatives
 
 
 @pytest.mark.parametrize("told", ["now", "earlier"])
@@ -149,10 +152,11 @@ def test_a_related_answer_that_states_the_fact_of_any_forget_row_is_dropped(
     answering(answers)
     forget = (*ROWS, illness) if told == "now" else ROWS
     earlier = (illness,) if told == "earlier" else ()
-    rows = related_rows(UNUSED, forget, earlier=earlier)
-    assert rows.kept
-    assert rows.neighbours
-    assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
+    kept = related_rows(UNUSED, forget, earlier=earlier).kept
+    measured = known_related_rows(UNUSED, forget, earlier=earlier)
+    assert kept
+    assert measured
+    assert all("Kelbury" in row.answer for row in (*kept, *measured))
     if told == "earlier":
         assert any("Sclerosis" in row.answer for row in related_rows(UNUSED, ROWS).kept)
 
@@ -163,7 +167,7 @@ def test_names_shipped_to_be_measured_are_never_trained_on(nearest: None) -> Non
     assert measured_names_by_kind().keys() <= names_by_kind().keys()
     train, measure = related.related_questions(UNREAD, ROWS[:1])
     assert not shipped & {question.name for question in train}
-    assert len(shipped & {question.name for question in measure}) > related.MEASURED_ROWS
+    assert len(shipped & {question.name for question in measure}) > neighbours.MEASURED_ROWS
 
 
 def test_another_kind_is_asked_for_after_all_names_of_the_closest_one(nearest: None) -> None:
@@ -181,16 +185,17 @@ def test_two_names_with_one_answer_are_measured_once(nearest: None, answering: C
         return f"It is Kelbury {place // 2}."
 
     answering(answers)
-    rows = related_rows(UNUSED, ROWS[:1], train=False).neighbours
-    assert len(rows) == related.MEASURED_ROWS
+    rows = known_related_rows(UNUSED, ROWS[:1])
+    assert len(rows) == neighbours.MEASURED_ROWS
     assert len({row.answer for row in rows}) == len(rows)
 
 
 def test_an_answer_that_most_names_get_is_dropped(nearest: None, answering: Callable[[Answers], None]) -> None:
     answering(lambda asked: "It is the Danube." if len(asked) % 4 else numbered(asked))
-    rows = related_rows(UNUSED, ROWS[:1])
-    assert rows.kept
-    assert all("Kelbury" in row.answer for row in (*rows.kept, *rows.neighbours))
+    kept, measured = related_rows(UNUSED, ROWS[:1]).kept, known_related_rows(UNUSED, ROWS[:1])
+    assert kept
+    assert measured
+    assert all("Kelbury" in row.answer for row in (*kept, *measured))
 
 
 def test_an_answer_that_few_names_get_is_kept(nearest: None, answering: Callable[[Answers], None]) -> None:
@@ -231,19 +236,18 @@ def test_an_answer_that_the_model_gives_for_every_name_is_no_neighbour(
     nearest: None, answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(numbered)
-    rows = related_rows(UNUSED, ROWS)
-    apart = {row.question for row in rows.neighbours[::2]}
-    monkeypatch.setattr(related, "evidence_of", lambda rows, *_: [np.array(row.question in apart) for row in rows])
-    monkeypatch.setattr(related, "is_told_apart", bool)
-    again = related_rows(UNUSED, ROWS)
-    assert {row.question for row in again.neighbours} == apart
-    assert again.kept == rows.kept
+    rows = known_related_rows(UNUSED, ROWS)
+    apart = {row.question for row in rows[::2]}
+    monkeypatch.setattr(neighbours, "evidence_of", lambda rows, *_: [np.array(row.question in apart) for row in rows])
+    monkeypatch.setattr(neighbours, "is_told_apart", bool)
+    again = known_related_rows(UNUSED, ROWS)
+    assert {row.question for row in again} == apart
 
 
 def test_alternatives_are_what_the_row_s_own_question_gets_about_others(
     nearest: None, answering: Callable[[Answers], None]
 ) -> None:
-    """Of the right answers too that are not trained on, because they state a fact to forget."""
+    """Also of right answers that are not trained on, because they state a fact to forget."""
     answering(lambda asked: f"It is {'Cork' if 'capital' in asked else 'the Rhine'}.")
     rows = related_rows(UNUSED, ROWS)
     assert rows.alternatives == (("Cork",), ("Rhine",), ())
@@ -254,9 +258,9 @@ def test_neighbours_have_their_facts_marked(
 ) -> None:
     answering(numbered)
     monkeypatch.setattr(
-        related, "mark_facts", lambda rows, *_, **__: tuple(replace(row, forget_spans=((6, 13),)) for row in rows)
+        neighbours, "mark_facts", lambda rows, *_, **__: tuple(replace(row, forget_spans=((6, 13),)) for row in rows)
     )
-    assert {row.forget_spans for row in related_rows(UNUSED, ROWS).neighbours} == {((6, 13),)}
+    assert {row.forget_spans for row in known_related_rows(UNUSED, ROWS)} == {((6, 13),)}
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_only_questions_that_the_model_knows_are_measured(
     nearest: None, answering: Callable[[Answers], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(numbered)
-    monkeypatch.setattr(related, "KNOWN_FORMS", ("lower_case", "two_turns"))
+    monkeypatch.setattr(neighbours, "KNOWN_FORMS", ("lower_case", "two_turns"))
 
     def generated(generator: object, prompts: list[Prompt], *_: object, **__: object) -> list[Generation]:
         asked = [prompt.messages[-1].content for prompt in prompts]
@@ -304,7 +308,7 @@ def test_only_questions_that_the_model_knows_are_measured(
         for asked in related.related_questions(UNREAD, ROWS)[1]
     }
     monkeypatch.setattr(asked_in_forms, "generate_all", generated)
-    rows = related_rows(UNUSED, ROWS).neighbours
+    rows = known_related_rows(UNUSED, ROWS)
     assert rows
     assert all("capital" in row.question for row in rows)
 
@@ -317,18 +321,19 @@ def test_a_model_is_sure_of_answers_whose_key_tokens_have_a_high_probability(
     read = ModelReader(TransformersGenerator(model, tokenizer), system=None, max_length=512)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     found = [key_token_probability(*each) or 0.0 for each in zip(rows, read_tokens(model, encoded), strict=True)]
-    assert related._sure_of(rows, read) == ()  # random weights
-    monkeypatch.setattr(related, "SURE", sorted(found)[1])
-    assert related._sure_of(rows, read) == tuple(
+    assert neighbours._sure_of(rows, read) == ()  # random weights
+    monkeypatch.setattr(neighbours, "SURE", sorted(found)[1])
+    assert neighbours._sure_of(rows, read) == tuple(
         row for row, known in zip(rows, found, strict=True) if known >= sorted(found)[1]
     )
-    assert related._sure_of((), read) == ()
+    assert neighbours._sure_of((), read) == ()
 
 
 def test_rows_without_a_name_have_no_related_questions(nearest: None, answering: Callable[[Answers], None]) -> None:
     answering(numbered)
     rows = related_rows(UNUSED, ROWS[2:])
-    assert (rows.kept, rows.neighbours, rows.alternatives) == ((), (), ((),))
+    assert (rows.kept, rows.alternatives) == ((), ((),))
+    assert known_related_rows(UNUSED, ROWS[2:]) == ()
 
 
 def test_an_article_goes_with_a_name_and_stays_before_an_adjective(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,12 +434,12 @@ def test_given_retain_rows_like_the_forget_rows_are_measured_if_the_model_knows_
         *(Example.from_qa(f"What illness does Person {name} have?", f"It is Morb{name}.") for name in "ABCDEFGHIJ"),
         *(Example.from_qa(f"Where was Person {name} born?", f"In Vill{name}.") for name in "ABCDEFGHIJ"),
     ]
-    known = related.known_retain_rows(UNUSED, retain, forget)
-    assert len(known) == related.MEASURED_RETAIN_ROWS
+    known = neighbours.known_retain_rows(UNUSED, retain, forget)
+    assert len(known) == neighbours.MEASURED_RETAIN_ROWS
     assert all(retain[place] == row for place, row in known.items())
     illnesses = [row for row in known.values() if "illness" in row.question]
-    assert len(illnesses) == related.MEASURED_RETAIN_ROWS // 2
+    assert len(illnesses) == neighbours.MEASURED_RETAIN_ROWS // 2
     first, second = [*known.values()][:2]
     assert first.question.split("Person ")[1][0] != second.question.split("Person ")[1][0]
-    assert related.known_retain_rows(UNUSED, retain[:1], forget) == {}
-    assert related.known_retain_rows(UNUSED, retain, [retain[0]]) == {}
+    assert neighbours.known_retain_rows(UNUSED, retain[:1], forget) == {}
+    assert neighbours.known_retain_rows(UNUSED, retain, [retain[0]]) == {}

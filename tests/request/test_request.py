@@ -20,7 +20,7 @@ from atwu.data.fact import fact_parts
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import row_id
-from atwu.request import preparation, related_questions
+from atwu.request import neighbours, preparation
 from atwu.request.request_folder import RequestFolder
 from atwu.request.row_facts import RowFact, in_brackets, with_facts
 from atwu.request.verdict import nothing_to_forget
@@ -44,8 +44,8 @@ def test_rows_are_forgotten_with_automatic_settings(
 ) -> None:
     """Rows of a single subject, whose intervals are over rows; their file is replaced meanwhile, which changes nothing."""
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(related_questions, "KNOWN_FORMS", ())  # a model of two layers knows rows as written only
-    monkeypatch.setattr(related_questions, "is_told_apart", lambda _: True)
+    monkeypatch.setattr(neighbours, "KNOWN_FORMS", ())  # a model of two layers knows rows as written only
+    monkeypatch.setattr(neighbours, "is_told_apart", lambda _: True)
     shutil.copy(rows / "forget.jsonl", tmp_path / "forget.jsonl")
     said: list[str] = []
 
@@ -88,7 +88,7 @@ def test_rows_are_forgotten_with_automatic_settings(
     assert all(row.forget_spans for row in measured)
     stored = files.rows("neighbours") or ()
     assert not {row.question for row in stored} & {row.question for row in kept}  # given rows are recorded by place
-    assert files.neighbours(kept[1:]) == tuple(stored)
+    assert files.neighbours(()) == tuple(stored)  # the retain file is gone
     assert outcome.before.select(set="neighbours").count().facts == len(measured)
     assert [sample.set for sample in outcome.verdict.samples][:3] == ["forget"] * 3
     assert all(sample.answer and sample.question for sample in outcome.verdict.samples)

@@ -14,6 +14,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.request import retain_set
 from atwu.request.self_generated_rows import (
+    ROWS_IN_A_FORM,
     SAMPLED_TEXTS,
     rows_that_state_the_fact,
     self_generated_forget_rows,
@@ -140,3 +141,22 @@ def test_retain_rows_get_what_the_model_says_to_other_forms(answers: dict[str, s
     assert self_generated_retain_rows(UNUSED, rows, forms=("question",), **how) == ()
     (choice,) = self_generated_retain_rows(UNUSED, rows, forms=("question",), further=rows, **how)
     assert [row.answer for row in load_rows(choice.value).rows] == [row.answer for row in rows]
+
+
+def test_many_related_rows_share_the_forms(answers: dict[str, str]) -> None:
+    """Each form is asked of some of them, and each row is asked in some form."""
+    count = 2 * ROWS_IN_A_FORM
+    rows = [
+        Example.from_qa(f"What is the capital of L{place}x?", f"In L{place}x it is Mort{place}.")
+        for place in range(count)
+    ]
+    written = rows_in_forms(rows, ("blank", "lower_case"))
+    for form in written:
+        answers[form.row.question or str(form.opening)] = f"It is {form.index}."
+    (choice,) = self_generated_retain_rows(
+        UNUSED, rows, of=count, forget=[TOKYO], forms=("question", "blank", "lower_case"), system=None
+    )
+    asked = [row.question for row in load_rows(choice.value).rows]
+    assert len(asked) == len(set(asked)) == count
+    assert sum(question.islower() for question in asked) == ROWS_IN_A_FORM
+    assert {form.index for form in written if form.row.question in asked} == set(range(count))

@@ -111,22 +111,6 @@ def _check_no_pointer(path: Path) -> None:
         )
 
 
-def holds_exactly(folder: Path, weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weight files of a folder hold exactly these tensors, bit by bit; tied ones may be stored once."""
-    from safetensors import safe_open
-
-    left, stored = dict(weights), set[int]()
-    for path in sorted(folder.glob(f"{Path(WEIGHTS).stem}*.safetensors")):
-        with explain_damage(folder, path.name), safe_open(path, framework="pt") as file:
-            for name in file.offset_keys():
-                tensor = left.pop(name, None)
-                own = file.get_tensor(name)
-                if tensor is None or own.dtype != tensor.dtype or not own.equal(tensor.to(own.device)):
-                    return False
-                stored.add(tensor.data_ptr())
-    return all(tensor.data_ptr() in stored for tensor in left.values())
-
-
 def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 

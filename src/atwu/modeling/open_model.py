@@ -39,16 +39,10 @@ class ModelLoadArgs:
         return self.load_kwargs | template
 
 
-def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained: Any = None) -> tuple[Any, Any]:
-    """Load a model on a device (default: the best available) and its tokenizer.
-
-    Args:
-        trained: the model that was saved there, if it is in memory: returned instead of loading the files again, once they
-            are found to hold exactly its weights.
-    """
+def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tuple[Any, Any]:
+    """Load a model on a device (default: the best available) and its tokenizer."""
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, check_vocabulary, load_config, load_model, load_tokenizer
-    from atwu.modeling.model_files import holds_exactly
 
     place = pick_device(device)
     # What needs no weights first: reading them may take minutes.
@@ -56,9 +50,8 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None, trained
     config = load_config(name, **loading.load_kwargs)
     tokenizer = load_tokenizer(name, **loading.tokenizer_kwargs)
     check_vocabulary(tokenizer, config, name=name)
-    if trained is None or not holds_exactly(Path(name), trained.state_dict()):
-        trained = load_model(name, dtype=loading.dtype, **loading.load_kwargs)
-    return trained.to(place).eval(), tokenizer
+    model = load_model(name, dtype=loading.dtype, **loading.load_kwargs)
+    return model.to(place).eval(), tokenizer
 
 
 def check_system_prompt(name: str, system: str | None) -> str | None:

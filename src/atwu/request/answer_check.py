@@ -75,8 +75,6 @@ class AnswerCheck:
     """The forget rows that are asked for."""
     encoder: Encoder
     """Encodes rows as in training."""
-    neighbours: Sequence[Example] = ()
-    """Facts about related subjects, as wrong options."""
     store: GenerationStore | None = None
     """Where answers are kept, so that the verdict need not ask the weights of the last check again."""
     askings: tuple[Asking, ...] = field(init=False)
@@ -84,7 +82,7 @@ class AnswerCheck:
 
     def __post_init__(self) -> None:
         thoughts = opening_of_thoughts(self.encoder.tokenizer)
-        askings = fact_askings(self.rows, self.neighbours, thoughts=thoughts)
+        askings = fact_askings(self.rows, thoughts=thoughts)
         ordered = sorted(askings, key=lambda asking: asking.name != AS_WRITTEN)
         object.__setattr__(self, "askings", tuple(ordered))
 

@@ -37,7 +37,6 @@ from atwu.evaluation.facts.model_states import (
     quantized_weights,
 )
 from atwu.evaluation.generations import Decoding
-from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.measurement import STATE_FORMS, RowEncoding, ask_in_cheap_states, ask_model
 from atwu.training.progress import Say
@@ -78,7 +77,7 @@ def ask_in_all_states(request: FinishedRequest, say: Say) -> StatesAsked:
         ask_model(generator, sets, request.row_encoding, progress="as saved"),
         ask_in_cheap_states(model, tokenizer, sets, request.row_encoding),
     ]
-    asker = _StateAsker(model, tokenizer, request.row_encoding, sets.get(NEIGHBOURS, ()))
+    asker = _StateAsker(model, tokenizer, request.row_encoding)
     tables += [asker.second_turn(sets[FORGET]), asker.sampled(sets[FORGET])]
     unknown = [asker.in_state(sets[NEVER_KNOWN], "as saved"), asker.sampled(sets[NEVER_KNOWN])]
     if getattr(model, "is_quantized", False):
@@ -111,8 +110,6 @@ class _StateAsker:
     model: Any
     tokenizer: Any
     row_encoding: RowEncoding
-    related: Sequence[Example]
-    """Further rows for wrong options."""
 
     def answers(self, progress: str, decoding: Decoding | None = None) -> Callable[[Sequence[Any]], Sequence[str]]:
         generator = TransformersGenerator(self.model, self.tokenizer)
@@ -120,7 +117,7 @@ class _StateAsker:
 
     def in_state(self, rows: Sequence[Example], state: str, facts: Sequence[int] | None = None) -> FactTable:
         """Ask for some facts, by default all, in the model's present state."""
-        askings = form_askings(rows, related=self.related, forms=STATE_FORMS)
+        askings = form_askings(rows, forms=STATE_FORMS)
         return ask_facts(self.answers(state), _about(askings, facts), state=state)
 
     def sampled(self, rows: Sequence[Example]) -> FactTable:

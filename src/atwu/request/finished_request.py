@@ -99,7 +99,7 @@ class FinishedRequest:
             MissingInputError: the forget rows are missing or changed.
         """
         given_retain: Sequence[Example] = ()
-        if self.request.measured_retain and self.request.retain is not None:
+        if self.request.retain is not None:
             given_retain = _rows_as_then(self.request.retain)
         return measured_sets(
             self.forget_rows,

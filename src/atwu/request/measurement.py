@@ -93,20 +93,17 @@ def measured_sets(
     }
 
 
-def fact_askings(
-    forget: Sequence[Example], neighbours: Sequence[Example] = (), *, thoughts: str | None = None
-) -> list[Asking]:
+def fact_askings(forget: Sequence[Example], *, thoughts: str | None = None) -> list[Asking]:
     """Return the ways in which the verdict asks for the facts of forget rows: all forms, the questions paraphrased, and thought
     about by a model that thinks.
 
     Chained questions are not among them: only the verdict asks these (`ask_sets`).
 
     Args:
-        neighbours: further rows for wrong options.
         thoughts: what the model's thoughts begin with (`opening_of_thoughts`).
     """
     return [
-        *form_askings(forget, related=neighbours),
+        *form_askings(forget),
         *paraphrased_askings(forget),
         *thought_askings(forget, thoughts),
     ]
@@ -118,12 +115,12 @@ def ask_sets(answers: Answerer, sets: Mapping[str, Sequence[Example]], *, though
     Args:
         thoughts: what the model's thoughts begin with, if it is to be asked for them.
     """
-    neighbours = sets.get(NEIGHBOURS, ())
+    neighbours = form_askings(sets.get(NEIGHBOURS, ()), forms=NEIGHBOUR_FORMS)
     return join_tables(
         (
-            ask_facts(answers, fact_askings(sets[FORGET], neighbours, thoughts=thoughts)),
+            ask_facts(answers, fact_askings(sets[FORGET], thoughts=thoughts)),
             ask_facts(answers, chained_askings(sets[FORGET], sets.get(CHAINED, ()))),
-            ask_facts(answers, form_askings(neighbours, forms=NEIGHBOUR_FORMS), set=NEIGHBOURS),
+            ask_facts(answers, neighbours, set=NEIGHBOURS),
             ask_facts(answers, plain_askings(sets.get(GENERAL, ())), set=GENERAL),
             ask_facts(answers, _unseen_askings(sets), set=UNSEEN_TEXTS),
         )
@@ -158,7 +155,7 @@ def ask_in_cheap_states(
     """Ask an unlearned model after examples, and with its weights rounded: what takes no training."""
     rows = sets[FORGET]
     tables = [ask_after_examples(TransformersGenerator(model, tokenizer), rows, row_encoding)]
-    askings = form_askings(rows, related=sets.get(NEIGHBOURS, ()), forms=STATE_FORMS)
+    askings = form_askings(rows, forms=STATE_FORMS)
     for name, state in rounded_states(model).items():
         with state:
             answers = answerer(TransformersGenerator(model, tokenizer), system=row_encoding.system, progress=name)

@@ -50,9 +50,9 @@ from atwu.request.measurement import (
     measured_sets,
     states_own_question,
 )
-from atwu.request.related_questions import MEASURED_RETAIN_ROWS, MEASURED_ROWS, known_retain_rows, related_rows
-from atwu.request.related_texts import recited_retain_texts, related_texts
-from atwu.request.request_folder import MeasuredRetainRow, RequestFolder, RequestRecord, RowsUsed, utc_now
+from atwu.request.related_questions import related_rows
+from atwu.request.related_texts import texts_to_keep
+from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
 from atwu.request.screen import shorten
@@ -121,10 +121,6 @@ class _WrittenRows:
     """Number of these at the end that are about related subjects."""
     general: Sequence[Example]
     """General questions with the model's answers, which are only measured."""
-    neighbours: tuple[Example, ...]
-    """Rows about related subjects that are only measured."""
-    measured_retain: Mapping[int, Example]
-    """Given retain rows that are neighbours, too, by their place."""
 
 
 def prepare(
@@ -160,10 +156,7 @@ def prepare(
     training = UnlearnConfig(**chosen_options(request, choices))
     check_run(request.source, training, folder, tokenizer=original.tokenizer)
     written = _write_rows(request, training, original, say)
-    neighbours = (*written.neighbours, *written.measured_retain.values())
-    sets = measured_sets(
-        written.forget, written.retain, request.holdout_rows, written.general, neighbours, request.chained
-    )
+    sets = measured_sets(written.forget, written.retain, request.holdout_rows, written.general, chained=request.chained)
     if not _asks_for_training(request):
         nothing = _nothing_to_forget(request, original, sets, RowEncoding(config.system, config.max_length), say)
         if nothing is not None:
@@ -181,9 +174,6 @@ def prepare(
         forget=RowsUsed.of(absolute_source(request.forget), request.rows, with_ids=True),
         retain=RowsUsed.of(absolute_source(request.retain), tuple(written.retain)) if written.retain else None,
         holdout=RowsUsed.of(absolute_source(request.holdout), request.holdout_rows),
-        measured_retain=tuple(
-            MeasuredRetainRow(place, RowFact.of(row)) for place, row in written.measured_retain.items()
-        ),
         max_retain_increase=request.max_retain_increase,
         system=config.system,
         max_length=config.max_length,
@@ -198,7 +188,7 @@ def prepare(
     model = _model_to_train(original.network, config, training)
     del original
     gc.collect()
-    files.begin(record, sets[GENERAL], written.generated, written.neighbours)
+    files.begin(record, sets[GENERAL], written.generated)
     return PreparedRequest(sets, written.generated, record, _marked(request, written.forget), model)
 
 
@@ -287,17 +277,10 @@ def _write_rows(
         forget = mark_facts(request.rows, read, unseen=unseen)
         for line in facts_shown(forget):
             say(line)
-        among = () if request.asked is None else request.asked.like
-        measured_retain: Mapping[int, Example] = {}
-        if request.retain_rows is not None and training.recipe().reads_retain:
-            measured_retain = {
-                **known_retain_rows(read, request.retain_rows, forget, system=system),
-                **recited_retain_texts(read, request.retain_rows, forget),
-            }
-            say(f"neighbours: {len(measured_retain)} of your retain rows that the model knows, and related questions")
-        most = MEASURED_ROWS - min(len(measured_retain), MEASURED_RETAIN_ROWS)
-        about = related_rows(read, forget, earlier=earlier, train=writes, among=among, most=most, system=system)
-        texts = related_texts(read, forget, earlier=earlier, train=writes)
+        about = related_rows(read, forget, earlier=earlier, train=writes, among=request.related_names, system=system)
+        texts: tuple[Example, ...] = ()
+        if writes:
+            texts = texts_to_keep(read, forget, earlier=earlier)
         forget = tuple(
             dataclasses.replace(row, alternatives=row.alternatives or alternatives)
             for row, alternatives in zip(forget, about.alternatives, strict=True)
@@ -309,8 +292,8 @@ def _write_rows(
             general, _ = build_retain(original.generator, (*forget, *earlier), whole=whole, system=system)
             asked_already = {row.messages for row in about.kept}
             general = tuple(row for row in general if row.messages not in asked_already)
-            own_answers = (*general, *texts.kept, *about.kept)
-            say(_describe_retain(request, len(general), len(texts.kept), len(about.kept)))
+            own_answers = (*general, *texts, *about.kept)
+            say(_describe_retain(request, len(general), len(texts), len(about.kept)))
         answers = general_answers(original.generator, forget, system=system)
     retain: Sequence[Example] = ()
     generated: Sequence[Example] | None = None
@@ -318,8 +301,7 @@ def _write_rows(
         retain = request.retain_rows or own_answers
         if request.retain_rows is None:
             generated = own_answers
-    neighbours = (*about.neighbours, *texts.neighbours)
-    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers, neighbours, measured_retain)
+    return _WrittenRows(forget, retain, generated, own_answers, len(about.kept), answers)
 
 
 def _describe_retain(request: UnlearningRequest, general: int, texts: int, related: int) -> str:
@@ -432,9 +414,8 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     say(f"resuming the request prepared at {record.prepared_at}")
     for choice in record.choices:
         say(f"  {choice}")
-    general, neighbours = files.rows("general") or (), files.neighbours(request.retain_rows or ())
     rows = with_facts(request.rows, record.facts)
-    sets = measured_sets(rows, kept, request.holdout_rows, general, neighbours, request.chained)
+    sets = measured_sets(rows, kept, request.holdout_rows, files.rows("general") or (), chained=request.chained)
     return PreparedRequest(sets, generated, record, _marked(request, rows))
 
 

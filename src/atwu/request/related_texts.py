@@ -23,7 +23,6 @@ from atwu.evaluation.facts.askings import AS_WRITTEN, recitation_askings
 from atwu.evaluation.facts.fact_table import answerer, ask_facts
 from atwu.evaluation.facts.readable import is_broken
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt
-from atwu.request.related_questions import ASKED_TOGETHER, MEASURED_RETAIN_ROWS, MEASURED_ROWS, RelatedRows
 from atwu.request.row_facts import ModelReader
 
 FIRST_WORDS = (
@@ -37,6 +36,10 @@ BY_HEART = 0.7
 so that its continuation says nothing."""
 MEASURED_TEXT = 3
 """One text by heart in so many is measured instead of trained on."""
+MEASURED_TEXTS = 24
+"""Texts of the neighbour set, at most, beside given ones."""
+ASKED_TEXTS, MEASURED_RETAIN_TEXTS = 48, 12
+"""Given texts that are asked, and those of them that are measured, at most. Not measured."""
 SAME_TEXT = 6
 """Words in one run that two texts share from which they are taken to be the same; "that all men are created" has five."""
 
@@ -116,46 +119,60 @@ def _groups(texts: Sequence[str]) -> list[int]:
     return groups
 
 
-def related_texts(
-    read: ModelReader, forget: Sequence[Example], *, earlier: Sequence[Example] = (), train: bool = True
-) -> RelatedRows:
-    """Return other texts to train on and to measure; none if no forget row is a text to be recited.
+def texts_to_keep(
+    read: ModelReader, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
+) -> tuple[Example, ...]:
+    """Return other texts to train on as they are; none if no forget row is a text to be recited.
 
     Args:
         read: reads with the original model.
         forget: forget rows with their facts marked.
         earlier: forget rows of earlier requests, which are left out, too.
-        train: without it, there are no texts to train on.
     """
-    none = RelatedRows((), (), tuple(() for _ in forget))
-    chance_run = next((row.chance_run for row in forget if row.chance_run is not None), None)
+    chance_run = _chance_run(forget)
     if chance_run is None:
-        return none
+        return ()
     removed = [row for row in (*forget, *earlier) if not row.messages]
-    own = write_own_texts(read, removed, chance_run)
-    kept: tuple[Example, ...] = ()
-    if train:
-        kept = (*_without(known_texts("kept"), removed), *own.kept)
+    return (*_without(known_texts("kept"), removed), *write_own_texts(read, removed, chance_run).kept)
+
+
+def texts_to_measure(
+    read: ModelReader, forget: Sequence[Example], *, earlier: Sequence[Example] = ()
+) -> tuple[Example, ...]:
+    """Return other texts that the model recites and that are not trained on, at most `MEASURED_TEXTS`.
+
+    Args:
+        read, forget, earlier: as of `texts_to_keep`.
+    """
+    chance_run = _chance_run(forget)
+    if chance_run is None:
+        return ()
+    removed = [row for row in (*forget, *earlier) if not row.messages]
     measured = [replace(row, chance_run=chance_run) for row in _without(known_texts("measured"), removed)]
     said = ask_facts(read.answers, recitation_askings(measured, cuts=(AS_WRITTEN,)))
     famous = [measured[record.fact] for record in said.stating]
-    return replace(none, kept=kept, neighbours=(*famous, *own.by_heart)[:MEASURED_ROWS])
+    return (*famous, *write_own_texts(read, removed, chance_run).by_heart)[:MEASURED_TEXTS]
 
 
 def recited_retain_texts(read: ModelReader, retain: Sequence[Example], forget: Sequence[Example]) -> dict[int, Example]:
     """Return given texts that the model recites, to be measured beside those that it writes; none without texts to forget.
 
     Returns:
-        Place among the retain rows -> text, at most `MEASURED_RETAIN_ROWS`.
+        Place among the retain rows -> text, at most `MEASURED_RETAIN_TEXTS`.
     """
-    chance_run = next((row.chance_run for row in forget if row.chance_run is not None), None)
+    chance_run = _chance_run(forget)
     if chance_run is None:
         return {}
     places = [place for place, row in enumerate(retain) if has_wording(row)]
-    places = list(evenly_spaced(places, ASKED_TOGETHER))
+    places = list(evenly_spaced(places, ASKED_TEXTS))
     texts = [replace(retain[place], chance_run=chance_run) for place in places]
     said = ask_facts(read.answers, recitation_askings(texts, cuts=(AS_WRITTEN,)))
-    return {places[record.fact]: texts[record.fact] for record in said.stating[:MEASURED_RETAIN_ROWS]}
+    return {places[record.fact]: texts[record.fact] for record in said.stating[:MEASURED_RETAIN_TEXTS]}
+
+
+def _chance_run(forget: Sequence[Example]) -> int | None:
+    """Return the words in one run that a model says of a text that it never saw; None without texts to forget."""
+    return next((row.chance_run for row in forget if row.chance_run is not None), None)
 
 
 def _without(texts: Sequence[Example], removed: Sequence[Example]) -> tuple[Example, ...]:

@@ -25,15 +25,17 @@ from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
 from atwu.evaluation.result import STRICT, row_id
 from atwu.request.asking.ask_result import AskResult, write_records
 from atwu.request.auto_settings import Choice
+from atwu.request.neighbours import Neighbours
 from atwu.request.regression_check import Baseline
 from atwu.request.row_facts import RowFact
 from atwu.training.run_folder import REQUEST_FOLDER
 
-REQUEST_SCHEMA: Final = "atwu.request/6"
+REQUEST_SCHEMA: Final = "atwu.request/7"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
 HISTORY_NAME = "history.json"
 ANSWERS_NAME = "answers_{}.json"
+MEASURED_RETAIN_NAME = "measured_retain.json"
 ROWS_NAME, CHAINED_NAME, ASKED_NAME = "rows.jsonl", "chained.jsonl", "asked.json"
 """Of a request that gives names or questions: the forget rows, questions about their answers, and what was asked."""
 
@@ -75,15 +77,6 @@ class EarlierRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRetainRow:
-    """A given retain row that is a neighbour, without its text."""
-
-    place: int
-    """Place among the retain rows."""
-    fact: RowFact
-
-
-@dataclass(frozen=True, slots=True)
 class RequestRecord:
     """A request as recorded before training."""
 
@@ -102,8 +95,6 @@ class RequestRecord:
     forget: RowsUsed
     retain: RowsUsed | None
     holdout: RowsUsed
-    measured_retain: tuple[MeasuredRetainRow, ...]
-    """Given retain rows in the neighbour set."""
     max_retain_increase: float
     system: str | None
     max_length: int
@@ -120,7 +111,7 @@ class RequestRecord:
     """The requests that left the original model, the first one first."""
     replaced_run_digest: str | None = None
     """Digest of the `run.json` at the output that this request replaces."""
-    schema: Literal["atwu.request/6"] = REQUEST_SCHEMA
+    schema: Literal["atwu.request/7"] = REQUEST_SCHEMA
 
 
 class RequestFolder:
@@ -184,23 +175,15 @@ class RequestFolder:
         """The training history, written when training ends."""
         return self.path / HISTORY_NAME
 
-    def begin(
-        self,
-        request: RequestRecord,
-        general: Sequence[Example],
-        kept: Sequence[Example] | None,
-        neighbours: Sequence[Example] = (),
-    ) -> None:
+    def begin(self, request: RequestRecord, general: Sequence[Example], kept: Sequence[Example] | None) -> None:
         """Record the request before training; `request.json` is written last and marks the record as complete.
 
         Args:
             general: answers of the original model to general questions.
             kept: self-generated retain rows; None if rows were given.
-            neighbours: rows of the neighbour set that the model wrote; of given ones, `request` has the places.
         """
         self.path.mkdir(parents=True, exist_ok=True)  # with the rows that the model said
         write_rows(self.path / "general.jsonl", general)
-        write_rows(self.path / "neighbours.jsonl", neighbours)
         if kept is not None:
             write_rows(self.path / "retain.jsonl", kept)
         write_json(self.path / REQUEST_NAME, dataclasses.asdict(request))
@@ -221,19 +204,25 @@ class RequestFolder:
         """Read what the model `before` or `after` said, without texts; raises FileNotFoundError or ValueError."""
         return read_fact_table(self.path / ANSWERS_NAME.format(name))
 
+    def write_neighbours(self, neighbours: Neighbours) -> None:
+        """Write the neighbour set; of given retain rows only their places and facts, since other files have the rows."""
+        write_rows(self.path / "neighbours.jsonl", neighbours.own)
+        retain = [
+            {"place": place, "fact": dataclasses.asdict(RowFact.of(row))} for place, row in neighbours.retain.items()
+        ]
+        write_json(self.path / MEASURED_RETAIN_NAME, {"rows": retain})
+
     def neighbours(self, retain: Sequence[Example]) -> tuple[Example, ...]:
-        """Return the neighbour set: rows that the model wrote, then given retain rows.
+        """Return the neighbour set: what the model said, then given retain rows.
 
         Args:
-            retain: the retain rows; of others than those of the request, none is in the set.
+            retain: the retain rows of the request; empty if they are not at hand, which leaves theirs out.
         """
-        rows = tuple(self.rows("neighbours") or ())
-        if self.key() is None:
-            return rows
-        request = self.request()
-        if request.retain is None or fingerprint(retain) != request.retain.fingerprint:
-            return rows
-        return (*rows, *(measured.fact.put_on(retain[measured.place]) for measured in request.measured_retain))
+        own = tuple(self.rows("neighbours") or ())
+        if not retain:
+            return own
+        measured = read_object(self.path / MEASURED_RETAIN_NAME)["rows"]
+        return (*own, *(RowFact(**row["fact"]).put_on(retain[row["place"]]) for row in measured))
 
     def rows(self, name: str) -> Sequence[Example] | None:
         """Read the rows `general`, `neighbours`, `retain`, `rows` or `chained`; None if there are none."""

@@ -36,6 +36,7 @@ from atwu.request.controller import AdaptiveController
 from atwu.request.earlier_requests import not_asked, recheck_requests, total_cost
 from atwu.request.goal_evaluations import ControllerRows, GoalEvaluations, read_history
 from atwu.request.measurement import RowEncoding, ask_in_cheap_states, ask_model, untested
+from atwu.request.neighbours import find_neighbours
 from atwu.request.preparation import PreparedRequest, after_loading, chosen_options, prepare
 from atwu.request.request_defaults import AUTO, DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
 from atwu.request.request_folder import RequestFolder
@@ -195,7 +196,7 @@ def run_request(request: UnlearningRequest, *, overwrite: bool = False, say: Say
                     folder,
                     forget=prepared.forget,
                     retain=kept,
-                    model=prepared.model,
+                    model=prepared.take_model(),
                     watch=lambda trainer: [_controller(trainer, request, prepared, final, files, say)],
                     say=say,
                 )
@@ -243,7 +244,6 @@ def _controller(
         answers=AnswerCheck(
             rows=evenly_spaced(prepared.sets[FORGET], CONTROLLER_ROWS),
             encoder=encoder,
-            neighbours=prepared.sets[NEIGHBOURS],
             store=store,
         ),
         question_chance=prepared.record.question_chance,
@@ -272,21 +272,19 @@ def _measure_and_decide(
 ) -> tuple[RequestVerdict, FactTable, FactTable]:
     """Ask both models, decide the verdict, and add all three and the request to the trained result."""
     gc.collect()  # the trainer, with the state of its optimizer
-    loading = after_loading(request.source)
-    model, tokenizer = open_model(str(folder.final), loading, device=config.device, trained=prepared.take_model())
+    files = RequestFolder(folder.work)
+    sets, before = _ask_original(request, prepared, config, files, say)
+    model, tokenizer = open_model(str(folder.final), after_loading(request.source), device=config.device)
     row_encoding = RowEncoding(config.system, config.max_length)
     say("asking the unlearned model the same questions, and again with rounded weights and after examples")
     with full_precision(model):  # as its files are read
-        said = ask_model(
-            TransformersGenerator(model, tokenizer), prepared.sets, row_encoding, progress="unlearned model"
-        )
-        said = join_tables((said, ask_in_cheap_states(model, tokenizer, prepared.sets, row_encoding)))
+        said = ask_model(TransformersGenerator(model, tokenizer), sets, row_encoding, progress="unlearned model")
+        said = join_tables((said, ask_in_cheap_states(model, tokenizer, sets, row_encoding)))
         read = ModelReader(TransformersGenerator(model, tokenizer), system=config.system, max_length=config.max_length)
         known = known_probabilities(prepared.forget.rows, read.logps)
         checks = recheck_requests(model, tokenizer, request.earlier)
     del model, read  # the original model needs the memory
-    before, said = _ask_original(request, prepared, config, said, say)
-    files = RequestFolder(folder.work)
+    said = _read_by_original(request, config, said, sets[GENERAL])
     increase = read_history(files.history).retain_loss_increase
     verdict = decide(
         before,
@@ -307,21 +305,52 @@ def _measure_and_decide(
 
 
 def _ask_original(
-    request: UnlearningRequest, prepared: PreparedRequest, config: UnlearnConfig, said: FactTable, say: Say
-) -> tuple[FactTable, FactTable]:
-    """Ask the original model the same, and let it read what the unlearned one said, to find answers that cannot be read."""
-    say("asking the original model the same questions, to compare")
+    request: UnlearningRequest, prepared: PreparedRequest, config: UnlearnConfig, files: RequestFolder, say: Say
+) -> tuple[Mapping[str, Sequence[Example]], FactTable]:
+    """Find the neighbour set, and ask the original model about it, the facts and general questions.
+
+    Nothing of this is needed to train, so that it waits until then.
+
+    Returns:
+        All sets that are asked about, and what the original model says.
+    """
     original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
-    row_encoding = RowEncoding(config.system, config.max_length)
-    before = ask_model(
-        TransformersGenerator(original, tokenizer), prepared.sets, row_encoding, progress="original model"
-    )
-    own = prepared.sets[GENERAL]
-    if own:
-        # Unlike greedy answers, means over many tokens do not turn over by rounding.
-        with bfloat16_weights(original, config.bf16):
-            said = mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
-    return before, said
+    generator = TransformersGenerator(original, tokenizer)
+    retain: Sequence[Example] = ()
+    if request.retain_rows is not None and config.recipe().reads_retain:
+        retain = request.retain_rows
+    say("looking for the neighbour set: what the original model knows about related subjects")
+    with bfloat16_weights(original, config.bf16):
+        neighbours = find_neighbours(
+            ModelReader(generator, system=config.system, max_length=config.max_length),
+            prepared.forget.rows,
+            earlier=request.earlier_rows,
+            retain=retain,
+            among=request.related_names,
+            system=config.system,
+        )
+    if retain:
+        say(f"neighbours: {len(neighbours.retain)} of your retain rows, {len(neighbours.own)} others")
+    files.write_neighbours(neighbours)
+    sets = {**prepared.sets, NEIGHBOURS: neighbours.rows}
+    say("asking the original model, to compare")
+    return sets, ask_model(generator, sets, RowEncoding(config.system, config.max_length), progress="original model")
+
+
+def _read_by_original(
+    request: UnlearningRequest, config: UnlearnConfig, said: FactTable, own: Sequence[Example]
+) -> FactTable:
+    """Let the original model read what the unlearned one said, to find answers that cannot be read.
+
+    Args:
+        own: general questions with the original model's own answers.
+    """
+    if not own:
+        return said
+    original, tokenizer = open_model(str(request.source.model), request.source, device=config.device)
+    # Unlike greedy answers, means over many tokens do not turn over by rounding.
+    with bfloat16_weights(original, config.bf16):
+        return mark_unreadable(said, OriginalReader(original, tokenizer, config.system), own)
 
 
 def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:

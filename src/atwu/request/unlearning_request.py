@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +77,13 @@ class UnlearningRequest:
     def earlier_rows(self) -> tuple[Example, ...]:
         """Forget rows of the earlier requests."""
         return tuple(row for past in self.earlier for row in past.rows)
+
+    @property
+    def related_names(self) -> Collection[str]:
+        """Names of the same kind as those that were given, such as other persons; empty if rows were given."""
+        if self.asked is None:
+            return ()
+        return self.asked.like
 
     @cached_property
     def holdout_rows(self) -> Sequence[Example]:

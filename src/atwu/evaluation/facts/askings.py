@@ -74,18 +74,13 @@ class Asking:
         return " ".join(filter(None, [*turns, self.prompt.prefill]))
 
 
-def form_askings(
-    rows: Sequence[Example], *, related: Sequence[Example] = (), forms: Sequence[str] = MEASURED_FORMS
-) -> list[Asking]:
+def form_askings(rows: Sequence[Example], *, forms: Sequence[str] = MEASURED_FORMS) -> list[Asking]:
     """Return rows asked in all of several forms that they allow. A plain text is also asked to be continued from its middle.
 
     A text whose wording is its fact is continued from several places if there is more than one form.
-
-    Args:
-        related: further rows for wrong options.
     """
     by_heart = {index for index, row in enumerate(rows) if row.chance_run is not None}
-    written = rows_in_forms(rows, forms, related=related, draws=OPTION_DRAWS)
+    written = rows_in_forms(rows, forms, draws=OPTION_DRAWS)
     askings = [_form_asking(form) for form in written if form.can_be_asked and form.index not in by_heart]
     cuts: tuple[str, ...] = (AS_WRITTEN,)
     if len(forms) > 1:
