@@ -154,6 +154,7 @@ class ChangeCleaning:
         group: list[_Matrix] = []
         size = 0
         for matrix in self._matrices:
+            # A moment is a float32 matrix.
             needed = 4 * matrix.width**2
             if group and size + needed > MOMENT_BYTES:
                 yield group

@@ -224,6 +224,7 @@ class TokenTrainer(SavingTrainer):
         # The Trainer looks for `input_ids` in the inputs themselves, which here are several batches by name.
         batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
+        # Two forward and four backward, as Kaplan et al. 2020 count them.
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 
 
