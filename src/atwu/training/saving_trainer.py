@@ -270,8 +270,9 @@ class SavingTrainer(Trainer):
             weights = gather_weights(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
-            set_end_ids(model, self.processing_class)
-            self.processing_class.save_pretrained(folder)
+            tokenizer: Any = self.processing_class  # transformers says that it may be None
+            set_end_ids(model, tokenizer)
+            tokenizer.save_pretrained(folder)
             if not self.sharded:  # whose parameters are flat or parts
                 state_tying(model)
             with quiet_peft():
