@@ -14,7 +14,8 @@ from atwu.benchmarks import catalog
 from atwu.cli import app
 from atwu.cli.cli_options import _read, cli_options_of
 from atwu.evaluation import registry as panel
-from atwu.evaluation.columns import FORGET_OR_RETAIN
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN
+from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
 from atwu.evaluation.registry import all_metrics, find_metric
 from atwu.methods.component_registry import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.method_table import METHODS
@@ -118,7 +119,7 @@ def columns_markdown(*metrics: str) -> list[str]:
             low, high = column.range
             to = " to " if low else "–"
             between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g}{to}{high:g}"
-            both = column.direction is None and column.sets == (FORGET_OR_RETAIN,)
+            both = column.direction is None and column.sets in ((FORGET_OR_RETAIN,), (FORGET, NEIGHBOURS))
             better = "↕" if both else arrows[column.direction_on(column.sets[0])]
             meaning = re.sub(r"the [a-z ]+ probe(?= \()", "this probe", column.meaning)
             meaning = re.sub(r"relearning on \w+ rows|\d-bit quantization", "this attack", meaning)

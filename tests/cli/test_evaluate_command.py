@@ -164,6 +164,8 @@ def test_the_list_names_every_metric_and_rows_are_needed(atwu, models):
     printed = atwu("evaluate", "--list")
     for name, entry in all_metrics().items():
         assert f"{name} {entry.about}" in printed
+    assert "general_text_perplexity ↓ [1, inf]" in printed
+    assert "form_blank ↕ [0, 1]" in printed
 
 
 @pytest.mark.parametrize(

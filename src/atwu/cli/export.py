@@ -10,6 +10,7 @@ from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.shared import DEVICE, ROWS_HELP, note, say
 from atwu.errors import UsageError
 from atwu.exporting import EXPORT_FORMATS
+from atwu.judge.open_judge import MODEL_KEY
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.request.request_defaults import MAX_RETAIN_INCREASE
 
@@ -85,6 +86,8 @@ class EvidenceCommand:
     and on unrelated rows, and pushed back along one direction, beside facts that it never knew. The page also has the
     request, the training run, hashes and limitations.
 
+    With --model-url, the model of the folder as a server serves it is asked instead, and the verdict on it is printed.
+
     Example: atwu evidence unlearned --output evidence.html
     """
 
@@ -99,9 +102,22 @@ class EvidenceCommand:
     strict: bool = cli_option(
         "Exit with code 3 unless the verdict is `forgotten` and no earlier request came back.", False
     )
+    model_url: str | None = cli_option(
+        "Base URL of an OpenAI-compatible server, such as http://localhost:8000/v1, that serves the unlearned model.",
+        None,
+    )
+    served_model: str | None = cli_option(
+        "Name of the model at --model-url. Default: the run folder as it is given.", None, needs="model_url"
+    )
+    model_key: str = cli_option(
+        "Environment variable with the API key of --model-url.", MODEL_KEY, needs="model_url", common=False
+    )
     device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
+        if self.model_url is not None:
+            self._ask_server(self.model_url)
+            return
         from atwu.request.collect_evidence import gather
         from atwu.request.evidence import is_evidence, summary_text
         from atwu.request.screen import leak_lines, state_lines
@@ -125,4 +141,19 @@ class EvidenceCommand:
         say(f"written: {page}")
         say(f"written: {data} (sha256 {sha256_of(data)})")
         if self.strict and not evidence.good:
+            raise SystemExit(3)
+
+    def _ask_server(self, url: str) -> None:
+        """Print the verdict on the served model."""
+        if self.output is not None or self.show_rows:
+            raise UsageError("--output and --show-rows are for the page; with --model-url the verdict is printed.")
+        from atwu.evaluation.backends import EndpointGenerator
+        from atwu.judge.client import OpenAIChat
+        from atwu.request.screen import verdict_text
+        from atwu.request.served_verdict import served_verdict
+
+        chat = OpenAIChat(self.served_model or self.run_folder, base_url=url, api_key_env=self.model_key)
+        verdict = served_verdict(self.run_folder, EndpointGenerator(chat), device=self.device, say=note)
+        say(verdict_text(verdict))
+        if self.strict and not verdict.good:
             raise SystemExit(3)

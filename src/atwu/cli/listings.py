@@ -132,9 +132,7 @@ def list_metrics(*, as_json: bool) -> None:
         if metric.cost:
             lines.append(f"    cost: {metric.cost}")
         for column in (column for column in metric.columns if column.shown):
-            # Open ends: a loss has no upper bound, a difference none at all.
-            low, high = ("-inf" if end is None else f"{end:g}" for end in column.range)
-            lines.append(f"    {column.name}  {_arrow(column)} [{low}, {high}]")
+            lines.append(f"    {column.name}  {_arrow(column)} {_interval(column)}")
             lines += [" " * 8 + column.meaning, " " * 8 + column.where]
     say("\n".join(_paragraph(line.lstrip(), indent=len(line) - len(line.lstrip())) for line in lines))
 
@@ -144,9 +142,18 @@ def _arrow(column: Column) -> str:
         return {"up": "↑", "down": "↓", "none": " "}[column.direction]
     if column.sets == (FORGET,):
         return "↓"
-    if FORGET_OR_RETAIN in column.sets:
+    # Besides forget rows there are retain rows, or neighbours, which must stay.
+    if FORGET_OR_RETAIN in column.sets or FORGET in column.sets:
         return "↕"
     return "↑"
+
+
+def _interval(column: Column) -> str:
+    """Return the range of a column; a loss has no upper end, a difference none at all."""
+    low, high = column.range
+    smallest = "-inf" if low is None else f"{low:g}"
+    largest = "inf" if high is None else f"{high:g}"
+    return f"[{smallest}, {largest}]"
 
 
 def _metric_facts(metric: type[Metric]) -> dict[str, Any]:

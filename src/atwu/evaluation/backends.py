@@ -115,6 +115,10 @@ class TransformersGenerator:
         return Generation(_cut(text, decoding), spent)
 
 
+EMPTY_REPLY = "the reply is empty"
+"""Error of a prompt that a server answers with nothing, which an unlearned model may well do."""
+
+
 class EndpointGenerator:
     """Generate with a chat model, such as an OpenAI-compatible server, which applies its own template.
 
@@ -134,7 +138,7 @@ class EndpointGenerator:
 
         def on_reply(index: int, reply: Reply) -> None:
             if reply.text is None or not reply.text.strip() or reply.filtered:
-                cause = "the reply is empty"
+                cause = EMPTY_REPLY
                 if reply.filtered:
                     cause = "the server's content filter cut the answer off"
                 on_done([(index, Generation("", reply.completion_tokens, reply.error or cause))])

@@ -200,7 +200,7 @@ def decide(
     Args:
         before: what the original model said about the facts, the neighbours and general questions.
         after: what the unlearned model said, also in other states; None if nothing was changed.
-        retain_loss_increase: increase of the loss on retained data in nats/token; None if it is not a number.
+        retain_loss_increase: increase of the loss on retained data in nats/token; None if it was not measured.
         max_retain_increase: largest accepted increase.
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the tables do not cover.
@@ -215,9 +215,10 @@ def decide(
         return dataclasses.replace(nothing, next_steps=(*nothing.next_steps, *next_commands))
     assert after is not None, "there are facts to forget"
     saved = after.select(states=(AS_SAVED,)).like(before)
-    increase = math.nan if retain_loss_increase is None else retain_loss_increase
-    about_facts, about_cost = fact_criteria(before, saved), cost_criteria(before, saved, increase, max_retain_increase)
+    about_facts = fact_criteria(before, saved)
+    about_cost = cost_criteria(before, saved, retain_loss_increase, max_retain_increase)
     outcome = _outcome(before.select(set=FORGET), saved.select(set=FORGET), about_facts, about_cost)
+    far_from_limit = retain_loss_increase is not None and retain_loss_increase < max_retain_increase / 2
     missed = [criterion.sentence for criterion in (*about_facts, *about_cost) if not criterion.met]
     return RequestVerdict(
         outcome,
@@ -227,7 +228,7 @@ def decide(
         state_counts(before.select(set=FORGET), after.select(set=FORGET)),
         after.select(set=FORGET).stating,
         sample_answers(saved),
-        (*_advice(outcome, about_cost, increase < max_retain_increase / 2), *_repeat(earlier), *next_commands),
+        (*_advice(outcome, about_cost, far_from_limit), *_repeat(earlier), *next_commands),
         not_tested,
         notes,
         earlier,
@@ -282,12 +283,12 @@ def fact_criteria(before: FactTable, after: FactTable) -> tuple[Criterion, ...]:
 
 
 def cost_criteria(
-    before: FactTable, after: FactTable, increase: float, max_retain_increase: float
+    before: FactTable, after: FactTable, increase: float | None, max_retain_increase: float
 ) -> tuple[Criterion, ...]:
-    """Return the parts of the rule about what else changed; those on sets that were not asked are left out.
+    """Return the parts of the rule about what else changed; those that were not measured are left out.
 
     Args:
-        increase: increase of the loss on retained data; NaN is above every limit.
+        increase: increase of the loss on retained data; NaN is above every limit, None was not measured.
     """
     criteria: list[Criterion] = []
     was, now = (table.select(set=NEIGHBOURS).count() for table in (before, after))
@@ -316,6 +317,8 @@ def cost_criteria(
             f"{len(readable[0].records)} before, with texts that the model never saw in place of the recited ones)."
         )
     criteria.append(_rise("unreadable answers", *readable, "unreadable", sentence))
+    if increase is None:
+        return tuple(criteria)
     if math.isnan(increase):
         sentence = "The loss on retained data is not a number any more."
     else:
