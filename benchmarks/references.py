@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from step_implementations import LLAMA, SHAPES, Setting, build_batches, build_model, elsewhere
+from step_implementations import LLAMA, SHAPES, Setting, build_batches, build_model, elsewhere, one_word_tokenizer
 
 ROWS, STEPS = 8, 6
 SIDES = {
@@ -31,14 +31,18 @@ SIDES = {
 }
 
 
-def rows_of(batch):
+def rows_of(batches):
+    """Return a set of rows that have no text, since only their lengths matter."""
     from atwu.data.encode import EncodedRow
+    from atwu.training.row_sets import RowSet
 
     rows = []
-    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
-        size = int(mask.sum())
-        rows.append(EncodedRow(tuple(ids[:size].tolist()), tuple(labels[:size].tolist()), None, (None,) * size, True))
-    return rows
+    for batch in batches:
+        for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
+            size = int(mask.sum())
+            tokens, counted = tuple(ids[:size].tolist()), tuple(labels[:size].tolist())
+            rows.append(EncodedRow(tokens, counted, None, (None,) * size, True))
+    return RowSet(rows, ())
 
 
 def worker(options, vocabulary: int, device: str, cache: str, steps: int) -> tuple[int, float]:
@@ -48,6 +52,7 @@ def worker(options, vocabulary: int, device: str, cache: str, steps: int) -> tup
 
     from atwu import UnlearnConfig, UnlearnTrainer
     from atwu.modeling.device import peak_memory
+    from atwu.training.training_rows import UnlearningRows
 
     begun: list[float] = []
 
@@ -71,11 +76,12 @@ def worker(options, vocabulary: int, device: str, cache: str, steps: int) -> tup
         use_cpu=device == "cpu",
         **options,
     )
+    forget, retain = map(rows_of, zip(*batches, strict=True))
     trainer = UnlearnTrainer(
         build_model(setting),
         config,
-        forget_dataset=[row for forget, _ in batches for row in rows_of(forget)],
-        retain_dataset=[row for _, retain in batches for row in rows_of(retain)],
+        forget_dataset=UnlearningRows(forget, retain, None),
+        processing_class=one_word_tokenizer(),
         callbacks=[Clock()],
     )
     trainer.train()

@@ -91,6 +91,16 @@ def build_batches(setting: Setting) -> list[tuple[dict[str, Any], dict[str, Any]
 NAMES = ("input_ids", "attention_mask", "labels")
 
 
+def one_word_tokenizer():
+    """Return what a trainer needs as a tokenizer where rows are numbers already."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"<pad>": 0, "a": 1}, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="a")
+
+
 def loss_of_others(model, method: str, side: str, checkout: str | None):
     """Return another implementation's loss of a forget and a retain batch."""
     if side == "trl":
@@ -121,12 +131,8 @@ def loss_of_trl(model):
 
     import torch
     from datasets import Dataset
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from transformers import PreTrainedTokenizerFast
     from trl import DPOConfig, DPOTrainer
 
-    words = Tokenizer(WordLevel({"<pad>": 0, "a": 1}, unk_token="<pad>"))
     trainer = DPOTrainer(
         model,
         args=DPOConfig(
@@ -136,7 +142,7 @@ def loss_of_trl(model):
             use_cpu=model.device.type == "cpu",
         ),
         train_dataset=Dataset.from_dict({"prompt": ["a"], "chosen": ["a a"], "rejected": ["a"]}),
-        processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="a"),
+        processing_class=one_word_tokenizer(),
     )
 
     def loss(refused, preferred):

@@ -14,7 +14,6 @@ class Unasked(atwu.FixedWeighting):
     """Surprise of each answer token to the original model that is not asked the question, with mean 1 in a row."""
 
     formula = "-log π0(token | no question), mean 1 in the row"
-    reads_text = ("forget",)  # the rows must have a text, to be written without the question
     reads_original = True  # the original model must be at hand before training
     is_score = False  # `atwu evaluate` has no original model
 

@@ -39,7 +39,7 @@ RUN = {
 def tables(monkeypatch):
     """Remove components that a page registers."""
     before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
-    monkeypatch.setattr(catalog, "_CATALOG", list(catalog.all_benchmarks()))
+    monkeypatch.setattr(catalog.BENCHMARKS, "data", dict(catalog.BENCHMARKS.data))
     yield
     for table, entries in before:
         table.clear()

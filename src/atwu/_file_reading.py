@@ -156,6 +156,16 @@ def read_yaml(path: str | Path) -> Any:
     return parse_yaml(file_text(path), what=path)
 
 
+def read_mapping(path: str | Path) -> dict[str, Any]:
+    """Parse a YAML file that a user writes as one mapping; an empty file is an empty one."""
+    values = read_yaml(path)
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    return values
+
+
 # Declared types
 
 

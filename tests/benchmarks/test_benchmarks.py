@@ -74,11 +74,11 @@ def test_a_study_runs_on_a_benchmark_of_ones_own(tmp_path):
 
 
 def test_names_of_benchmarks_are_unique_and_begin_alike(monkeypatch):
-    monkeypatch.setattr(catalog, "_CATALOG", list(catalog.all_benchmarks()))
+    monkeypatch.setattr(catalog.BENCHMARKS, "data", dict(catalog.BENCHMARKS.data))
     towns = dataclasses.replace(catalog.all_benchmarks()[0], names=("towns:a",), source="towns:SPLIT")
     assert catalog.register_benchmark(towns) is catalog.register_benchmark(towns)
     assert catalog.all_benchmarks().count(towns) == 1
-    with pytest.raises(ValueError, match="'towns' already exists"):
+    with pytest.raises(ValueError, match="'towns' is registered already"):
         catalog.register_benchmark(dataclasses.replace(towns, size="large"))
     with pytest.raises(ValueError, match="'towns'"):
         catalog.register_benchmark(dataclasses.replace(towns, source="cities:SPLIT"))

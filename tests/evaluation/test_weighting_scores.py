@@ -181,7 +181,7 @@ def test_fixed_scores_on_the_original_model_equal_those_of_training(world, name,
     chosen = config.recipe()
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     start = OriginalModel(model, tmp_path, autocast=nullcontext, progress=False)
-    trained_with = fixed_tables(chosen, rows, start, lambda: Encoder(tokenizer))[name]
+    trained_with = fixed_tables(chosen, rows, start, Encoder(tokenizer))[name]
 
     encoder = Encoder(tokenizer)
     encoded = encoder.encode_rows(forget, what="forget").rows

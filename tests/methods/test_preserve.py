@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import atwu
-from atwu.data.encode import EncodedRow
 from atwu.methods.recipe import recipe
+from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
 
 ROWS = {"forget": FORGET, "retain": RETAIN}
@@ -54,15 +54,16 @@ def test_impossible_uses_of_preserve_are_rejected(options, message):
 
 
 @pytest.mark.parametrize("extra", [{}, {"sam_radius": 0.01}])
-def test_a_run_logs_the_preserve_loss(extra, tmp_path, tiny_llama):
-    rows = [
-        EncodedRow((1, 2, 3 + n, 4), (-100, -100, 3 + n, 4), None, (None, None, (0, 1), (1, 2)), True) for n in range(4)
-    ]
+def test_a_run_logs_the_preserve_loss(extra, tmp_path):
+    rows = [{"question": f"Where is {name}?", "answer": f"In {name}ton."} for name in ("Ost", "Vale", "Kel", "Mir")]
+    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in rows], vocab_size=300)
     args = atwu.UnlearnConfig(
         method="atwu", preserve="kl", max_steps=3, per_device_train_batch_size=2, learning_rate=1e-2,
         output_dir=str(tmp_path), save_strategy="no", scorer_every=1, **extra,
     )  # fmt: skip
-    trainer = atwu.UnlearnTrainer(tiny_llama(), args, forget_dataset=rows, retain_dataset=rows)
+    trainer = atwu.UnlearnTrainer(
+        scratch_model("micro"), args, forget_dataset=rows[:2], retain_dataset=rows[2:], processing_class=tokenizer
+    )
     trainer.train()
     logged = [line["preserve_loss"] for line in trainer.state.log_history if "preserve_loss" in line]
     assert len(logged) == 3

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.cli_options import read_config, typed_options
+from atwu.cli.cli_options import convert_options, read_config
 from atwu.cli.train import UnlearnCommand, read_config_or_preset
 from atwu.experiments.published_comparison import published_table
 from atwu.methods.method_table import METHODS
@@ -38,7 +38,7 @@ def test_origin_of_published_values_is_recorded(preset):
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 def test_every_preset_is_valid(preset):
     assert shipped_presets(preset.setting)[preset.method] == named_preset(preset.name) == preset
-    assert typed_options(preset.options, UnlearnCommand, where=Path(preset.name)) == preset.options
+    assert convert_options(preset.options, UnlearnCommand, where=Path(preset.name)) == preset.options
     config = UnlearnConfig(**preset.options, use_cpu=True)
     assert config.recipe().name == preset.method
     assert config.recipe().values.items() >= preset.values.items()
@@ -81,7 +81,7 @@ def test_written_and_read_again(tmp_path):
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert typed_options(read_config(path), UnlearnCommand, where=path) == options
+    assert convert_options(read_config(path), UnlearnCommand, where=path) == options
 
 
 @pytest.mark.parametrize(

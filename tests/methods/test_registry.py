@@ -75,7 +75,6 @@ def test_a_component_says_what_it_reads(tables, tiny_llama, batch):
 
         formula = "(log p - log p0)^2"
         original = ("logps",)
-        reads_text = ("forget",)
 
         def values(self, terms, weights):
             return weights * (terms.logps - terms.reference_logps) ** 2
@@ -84,7 +83,6 @@ def test_a_component_says_what_it_reads(tables, tiny_llama, batch):
     decided = recipe("grad_diff", forget_loss="compared")
     assert decided.original == {"logps"}
     assert decided.needs == (
-        "forget rows as text (token ids are not enough)",
         "log-probabilities of the original model (--reference)",
         "retain rows (--retain)",
     )

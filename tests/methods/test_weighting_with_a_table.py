@@ -62,7 +62,7 @@ def table_of(world, folder, weighting="unasked", **options):
     config = UnlearnConfig(output_dir=str(folder), weighting=weighting, **{"method": "patient_npo"} | options)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     start = OriginalModel(model, folder, autocast=nullcontext, progress=False)
-    return rows.forget, fixed_tables(config.recipe(), rows, start, lambda: Encoder(tokenizer))[weighting]
+    return rows.forget, fixed_tables(config.recipe(), rows, start, Encoder(tokenizer))[weighting]
 
 
 def test_table_is_the_surprise_without_the_question_over_its_mean_in_the_row(world, tmp_path, registered):
@@ -78,7 +78,6 @@ def test_table_is_the_surprise_without_the_question_over_its_mean_in_the_row(wor
 class Asked(FixedWeighting):
     """The difference that another question makes."""
 
-    reads_text = ("forget",)
     reads_original = True
     ask = staticmethod(lambda question: question)
 

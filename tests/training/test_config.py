@@ -44,7 +44,7 @@ def test_options_can_be_given_as_a_mapping():
         ({"scorer_gamma": "much"}, "scorer_gamma.*>= 0.*'forget_weight'"),
         ({"lambda_entropy": float("nan")}, "lambda_entropy.*finite"),
         ({"scorer_gamma": "nan"}, "scorer_gamma.*finite"),
-        ({"scorer_momentum": -0.1}, "scorer_momentum.*>= 0"),
+        ({"lambda_l2": -0.1}, "lambda_l2.*>= 0"),
         ({"save_only_model": True}, "save_only_model"),
         ({"max_length": 2}, "max_length.* 8"),
         ({"system": " "}, "system.*empty"),

@@ -6,7 +6,6 @@ import pytest
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from atwu import FinetuneConfig, FinetuneTrainer, evaluate
-from atwu.data.encode import Encoder
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.training.conftest import make_rows, make_trainer
 
@@ -32,13 +31,6 @@ def test_a_fine_tuning_trainer_refuses_it(narrow, model_folder, tmp_path):
             train_dataset=make_rows(4),
             processing_class=AutoTokenizer.from_pretrained(model_folder),
         )
-
-
-def test_encoded_rows_of_such_a_tokenizer_are_refused_too(narrow, model_folder, tmp_path):
-    encoder = Encoder(AutoTokenizer.from_pretrained(model_folder), max_length=64)
-    rows = encoder.encode_rows(make_rows(4), what="rows").rows
-    with pytest.raises(ValueError, match=r"the rows have token ids up to 2\d\d, the model only 200 embeddings"):
-        FinetuneTrainer(narrow, FinetuneConfig(output_dir=str(tmp_path), **QUICK), train_dataset=rows)
 
 
 def test_an_evaluation_of_objects_refuses_it(narrow, model_folder):

@@ -25,7 +25,8 @@ from atwu.training.memory_estimate import (
     measure_footprint,
     memory,
 )
-from atwu.training.training_rows import unlearning_rows
+from atwu.training.row_sets import RowSet
+from atwu.training.training_rows import UnlearningRows
 
 SHAPE = LlamaConfig(
     hidden_size=64,
@@ -148,12 +149,8 @@ def test_the_longest_batch_has_common_prefixes_once() -> None:
         ids = (*start, *rest)
         return EncodedRow(ids, (IGNORE_INDEX, *ids[1:]), None, (None,) * len(ids), True)
 
-    rows = unlearning_rows(
-        [row(50, 51), row(60)],
-        [row(50), row(70, 71, 72)],
-        UnlearnConfig(use_cpu=True, method="grad_diff"),
-        tokenizer=None,
-    )
+    forget, retain = (row(50, 51), row(60)), (row(50), row(70, 71, 72))
+    rows = UnlearningRows(RowSet(forget, ()), RowSet(retain, ()), None)
     one = UnlearnConfig(use_cpu=True, method="grad_diff", per_device_train_batch_size=1)
     found = longest_batch(rows, one)
     assert [len(row) for row in found.rows] == [22, 23]

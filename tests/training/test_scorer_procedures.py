@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from atwu.evaluation.metrics.score_auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.fixed_weights import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
+from atwu.training import scorer_training
 from atwu.training.row_sets import encode_dataset
 from tests.training.conftest import logged, make_rows, make_trainer, weights
 
@@ -30,14 +32,14 @@ def scorer_folder(tmp_path):
     return folder
 
 
-def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path):
+def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path, monkeypatch):
     """AdamW's first step moves every weight by its learning rate against the sign of its gradient."""
+    monkeypatch.setattr(scorer_training, "MAX_GRAD_NORM", math.inf)
     trainer = make_trainer(
         model_folder,
         tmp_path,
         method="atwu",
         scorer_procedure="joint",
-        scorer_max_grad_norm=0.0,
         max_steps=1,
         warmup_steps=0,
         lr_scheduler_type="constant",
@@ -65,9 +67,10 @@ def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path
     assert trainer.optimizer.param_groups[-1]["weight_decay"] == 0.0
 
 
-def test_a_scorer_on_a_frozen_model_can_be_trained_on_labels(model_folder, tmp_path):
+def test_a_scorer_on_a_frozen_model_can_be_trained_on_labels(model_folder, tmp_path, monkeypatch):
     """From scores of 1/2 the gradient of the mean cross entropy is mean((1/2 - y) h), and the model's weights never move."""
-    plain = {f"lambda_{name}": 0.0 for name in ("entropy", "budget", "l2")} | {"scorer_max_grad_norm": 0.0}
+    monkeypatch.setattr(scorer_training, "MAX_GRAD_NORM", math.inf)
+    plain = {f"lambda_{name}": 0.0 for name in ("entropy", "budget", "l2")}
     trainer = make_trainer(
         model_folder,
         tmp_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import TrainerCallback
 
 import atwu
 from atwu import Example, UnlearnConfig, UnlearnTrainer, load_rows
@@ -104,7 +104,7 @@ def test_retain_rows_are_evaluated_even_if_the_method_does_not_use_them(build):
     assert "eval_retain_probability" in found
 
 
-def test_impossible_evaluations_are_rejected_before_anything_is_loaded(build, model_folder, tmp_path):
+def test_impossible_evaluations_are_rejected_before_anything_is_loaded(build):
     with pytest.raises(ValueError, match=r"'rogue'.*'rouge'"):
         build(eval_metrics=["rogue"], eval_dataset=make_rows(2))
     with pytest.raises(ValueError, match=r"'membership'.*holdout"):
@@ -115,12 +115,3 @@ def test_impossible_evaluations_are_rejected_before_anything_is_loaded(build, mo
         build(eval_dataset=[{"question": "Who?", "answer": "He."}, {"question": "Who?"}])
     with pytest.raises(TypeError, match=r"eval_metrics.*compute_metrics"):
         build(eval_dataset=make_rows(2), eval_metrics="all", compute_metrics=print)
-    encoded = build().sets["forget"].rows
-    config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="grad_ascent", eval_strategy="epoch")
-    with pytest.raises(ValueError, match=r"forget.*text"):
-        UnlearnTrainer(
-            AutoModelForCausalLM.from_pretrained(model_folder),
-            config,
-            forget_dataset=encoded,
-            processing_class=AutoTokenizer.from_pretrained(model_folder),
-        )

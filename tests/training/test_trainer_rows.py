@@ -43,16 +43,6 @@ def test_fewer_rows_than_a_batch(forget, model_folder, tmp_path):
     assert trainer.alternation.updates == 2
 
 
-def test_a_word_based_weighting_needs_rows_as_text(model_folder, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    config = UnlearnConfig(output_dir=str(tmp_path), method="satga", weighting="word_rarity")
-    encoded = Encoder(tokenizer).encode_rows(make_rows(3), what="rows").rows
-    for forget, retain, what in ((encoded, make_rows(3), "forget"), (make_rows(3), encoded, "retain")):
-        with pytest.raises(ValueError, match=f"'word_rarity'.*{what}.*Examples"):
-            unlearning_rows(forget, retain, config, tokenizer=tokenizer)
-    assert len(unlearning_rows(make_rows(3), make_rows(3, 3), config, tokenizer=tokenizer).retain.examples) == 3
-
-
 def test_answers_longer_than_max_length_are_truncated_with_a_warning(model_folder, tmp_path):
     with pytest.warns(UserWarning, match="24"):
         trainer = make_trainer(model_folder, tmp_path, method="wga", max_length=40)
@@ -64,14 +54,13 @@ def test_rows_longer_than_the_table_of_positions_are_rejected_before_training(ki
     tokenizer, model = AutoTokenizer.from_pretrained(model_folder), small_model(kind)
     model.resize_token_embeddings(len(tokenizer))
     limit, texts = model.config.max_position_embeddings, [*make_rows(3), Example.from_qa("Who?", "Orla Venn. " * 60)]
-    encoded = Encoder(tokenizer).encode_rows(texts, what="rows").rows
-    told = f"a row has {len(encoded[-1].input_ids)} tokens, but .* has {limit} positions; set max_length to {limit}"
+    longest = Encoder(tokenizer).encode(texts[-1]).input_ids
+    told = f"a row has {len(longest)} tokens, but .* has {limit} positions; set max_length to {limit}"
     config = FinetuneConfig(str(tmp_path), use_cpu=True)
-    for rows in (texts, encoded):
-        with pytest.raises(ValueError, match=told):
-            make_trainer(model_folder, tmp_path, model=model, method="wga", rows=rows)
-        with pytest.raises(ValueError, match=told):
-            FinetuneTrainer(model, config, train_dataset=rows, processing_class=tokenizer)
+    with pytest.raises(ValueError, match=told):
+        make_trainer(model_folder, tmp_path, model=model, method="wga", rows=texts)
+    with pytest.raises(ValueError, match=told):
+        FinetuneTrainer(model, config, train_dataset=texts, processing_class=tokenizer)
     with pytest.warns(UserWarning, match=f"max_length={limit} and were truncated"):
         make_trainer(model_folder, tmp_path, model=model, method="wga", rows=texts, max_length=limit)
 
@@ -297,12 +286,6 @@ def test_further_texts_have_the_form_of_their_beginning(model_folder, tmp_path):
         given = {"forget": 4, "max_steps": 1, "forms": forms}
         trainer = make_trainer(model_folder, tmp_path, further_forget=str(more), further_retain=str(more), **given)
         assert trainer.rows.forms["forget"][-3:] == trainer.rows.forms["retain"][-3:] == expected
-
-
-def test_forms_need_rows_as_text(model_folder, tmp_path):
-    encoded = make_trainer(model_folder, tmp_path, forget=4).rows.forget.rows
-    with pytest.raises(ValueError, match=r"forms.*forget rows as text"):
-        make_trainer(model_folder, tmp_path, rows=encoded, forms="auto")
 
 
 def test_retain_texts_count_from_where_they_break_off(model_folder, tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from atwu._extras import load_entry_points
+from atwu._names import Registry
 from atwu.benchmarks.base import Benchmark, LoadedRows
 from atwu.benchmarks.dataset_files import DATA_VARIABLE, DataSet, local_folder
 from atwu.benchmarks.knowundo import KNOWUNDO_DATA, knowundo_benchmark, knowundo_rows
@@ -37,8 +38,8 @@ class BenchmarkEntry:
     size: str
     licence: str
     measures: str
-    published: DataSet | None = None
-    """None if the package has the data."""
+    published: tuple[DataSet, ...] = ()
+    """Empty if the package has the data."""
 
     @property
     def prefix(self) -> str:
@@ -46,22 +47,25 @@ class BenchmarkEntry:
 
     def data(self) -> str:
         """Say where the data are, or why they are not at hand."""
-        if self.published is None:
+        if not self.published:
             return "in the package"
-        # A folder comes first, as when rows are loaded.
-        folder = local_folder(self.published)
-        if folder is not None:
-            return f"in {folder}"
-        if os.environ.get(DATA_VARIABLE):
-            return f"not in {DATA_VARIABLE}"
-        # Some authors give their files on request, or elsewhere.
-        if not any(table.on_hub for table in self.published.tables.values()):
-            return f"{DATA_VARIABLE} is not set"
-        return f"Hub: {self.published.hub}"
+        return "; ".join(dict.fromkeys(map(_place, self.published)))
 
 
-# A list, not a `Registry`: a name is found by its first word, which the two entries of muse share.
-_CATALOG = [
+def _place(published: DataSet) -> str:
+    # A folder comes first, as when rows are loaded.
+    folder = local_folder(published)
+    if folder is not None:
+        return f"in {folder}"
+    if os.environ.get(DATA_VARIABLE):
+        return f"not in {DATA_VARIABLE}"
+    # Some authors give their files on request, or elsewhere.
+    if not any(table.on_hub for table in published.tables.values()):
+        return f"{DATA_VARIABLE} is not set"
+    return f"Hub: {published.hub}"
+
+
+_SHIPPED = (
     BenchmarkEntry(
         ("people:tiny", "people:small", "people:base"),
         people_benchmark,
@@ -79,7 +83,7 @@ _CATALOG = [
         "40, 200 or 400 of 4,000 rows",
         "MIT",
         "facts about fictitious authors",
-        TOFU,
+        (TOFU,),
     ),
     BenchmarkEntry(
         ("rwku", "rwku:FORGET/RETAIN"),
@@ -89,7 +93,7 @@ _CATALOG = [
         "200 people, 13,131 probes",
         "CC BY 4.0",
         "pretrained knowledge of real people: blanks, questions, attacks, neighbours",
-        RWKU_DATA,
+        (RWKU_DATA,),
     ),
     BenchmarkEntry(
         ("suite:TOPIC",),
@@ -99,7 +103,7 @@ _CATALOG = [
         "4 topics of 25 facts",
         "MIT",
         "facts that any form of a question brings back; retain rows by distance",
-        SUITE_DATA,
+        (SUITE_DATA,),
     ),
     BenchmarkEntry(
         ("lume", "lume:N"),
@@ -109,27 +113,17 @@ _CATALOG = [
         "2,732 forget, 2,734 retain rows",
         "Apache-2.0",
         "stories, private data and biographies: completions, exact answers, membership",
-        LUME_DATA,
+        (LUME_DATA,),
     ),
     BenchmarkEntry(
-        ("muse:news", "muse:news:FOLD"),
+        ("muse:news", "muse:news:FOLD", "muse:books"),
         muse_benchmark,
         "muse:CORPUS:SPLIT[:N]",
         muse_rows,
-        "889 forget, 3,555 retain articles",
+        "news: 889 forget, 3,555 retain articles; books: 4 forget books, 25 retain texts",
         "CC BY 4.0",
-        "verbatim and knowledge memorization, privacy leakage, utility; larger and successive forget sets",
-        MUSE_DATA["news"],
-    ),
-    BenchmarkEntry(
-        ("muse:books",),
-        muse_benchmark,
-        "muse:CORPUS:SPLIT[:N]",
-        muse_rows,
-        "4 forget books, 25 retain texts",
-        "CC BY 4.0",
-        "the same for books",
-        MUSE_DATA["books"],
+        "verbatim and knowledge memorization, privacy leakage, utility; larger and successive forget sets of news",
+        tuple(MUSE_DATA.values()),
     ),
     BenchmarkEntry(
         ("wmdp:bio", "wmdp:cyber", "wmdp:DOMAIN:N"),
@@ -139,7 +133,7 @@ _CATALOG = [
         "1,273 and 1,987 questions",
         "MIT",
         "hazardous knowledge: accuracy on WMDP and on MMLU",
-        WMDP_DATA,
+        (WMDP_DATA,),
     ),
     BenchmarkEntry(
         ("knowundo:privacy", "knowundo:copyright"),
@@ -149,9 +143,11 @@ _CATALOG = [
         "privacy: 510 forget, 549 retain rows",
         "MIT",
         "what has to go against what lies close to it and has to stay",
-        KNOWUNDO_DATA,
+        (KNOWUNDO_DATA,),
     ),
-]
+)
+BENCHMARKS = Registry[BenchmarkEntry]("benchmark", {entry.prefix: entry for entry in _SHIPPED})
+"""First word of its names -> benchmark."""
 
 
 def register_benchmark(entry: BenchmarkEntry) -> BenchmarkEntry:
@@ -163,11 +159,9 @@ def register_benchmark(entry: BenchmarkEntry) -> BenchmarkEntry:
     # The first word alone tells which benchmark a name is of.
     if any(name.partition(":")[0] != entry.prefix for name in (*entry.names, entry.source)):
         raise ValueError(f"{', '.join((*entry.names, entry.source))} must all begin with {entry.prefix!r}.")
-    if entry in _CATALOG:  # its module may have registered it
-        return entry
-    if any(known.prefix == entry.prefix for known in _CATALOG):
-        raise ValueError(f"benchmark {entry.prefix!r} already exists; choose another name.")
-    _CATALOG.append(entry)
+    # The module of an entry point may have registered it.
+    if BENCHMARKS.get(entry.prefix) != entry:
+        BENCHMARKS.add(entry.prefix, entry)
     return entry
 
 
@@ -179,10 +173,11 @@ def _load_plugins() -> None:
 def all_benchmarks() -> tuple[BenchmarkEntry, ...]:
     """All benchmarks, in the order of the list; those of installed packages last."""
     _load_plugins()
-    return tuple(_CATALOG)
+    return tuple(BENCHMARKS.values())
 
 
 def find_entry(name: str) -> BenchmarkEntry | None:
     """Return the benchmark that a name of a benchmark or source begins with."""
+    _load_plugins()
     # By the first word only: a name that is wrong behind it gets the benchmark's own message.
-    return next((entry for entry in all_benchmarks() if entry.prefix == name.partition(":")[0]), None)
+    return BENCHMARKS.get(name.partition(":")[0])

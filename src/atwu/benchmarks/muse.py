@@ -35,6 +35,7 @@ MUSE_SPLITS = {**_CHUNKED, **_WHOLE, **_ASKED}
 
 def _data(corpus: str) -> DataSet:
     tables = {f"raw/{name}": PublishedFile(rows, _TEXT) for name, rows in _RAW[corpus].items()}
+    # Attacks and questions have 100 rows in either corpus, and ten answered questions before each.
     tables |= {table: PublishedFile(100, _TEXT) for table in _WHOLE.values()}
     tables |= {table: PublishedFile(100, _QA) for table in _ASKED.values()}
     tables |= {f"{table}_icl": PublishedFile(10, _QA) for table in _ASKED.values()}

@@ -73,10 +73,10 @@ def load_rows(
             unmapped, source = str(source), with_columns(source, columns)
             if source == unmapped:
                 raise ValueError(f"{unmapped} takes no column mapping; only files and Hub data sets without one do.")
-        parts = [(str(part), partial(_named_rows, part)) for part in _parts(source)]
+        parts = [(str(part), partial(_read_named, part)) for part in _parts(source)]
     else:
         name = "the given data"
-        parts = [(name, partial(_checked, memory_records(source), columns or {}, name=name))]
+        parts = [(name, partial(_check_rows, memory_records(source), columns or {}, name=name))]
     # Eight bytes a row, so that repeats are counted in sets that do not fit into memory.
     hashes = array("q")
 
@@ -172,7 +172,7 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     return tuple(parts)
 
 
-def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
+def _read_named(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
     """Iterate over the rows of one source; appends its warnings to `notes` at the end."""
     source, columns = _columns_of(source)
     name = str(source)
@@ -194,12 +194,12 @@ def _named_rows(source: str | Path, limit: int | None, notes: list[str]) -> Iter
         records = file_records(path)
     else:
         records = _hub_rows(name)
-    yield from _checked(records, columns, limit, notes, name=name)
+    yield from _check_rows(records, columns, limit, notes, name=name)
     if limit is None and is_document(path):
         notes += filter(None, [read_document(path).note])
 
 
-def _checked(
+def _check_rows(
     records: Iterator[tuple[str, Any]], columns: Mapping[str, str], limit: int | None, notes: list[str], *, name: str
 ) -> Iterator[Example]:
     """Iterate over checked rows, of which `Example`s have no columns to map; appends warnings to `notes` at the end."""

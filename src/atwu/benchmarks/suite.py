@@ -75,6 +75,7 @@ def suite_tables(topic: str, folder: str | Path | None = None) -> Tables:
     published = replace(SUITE_DATA, tables=tables, part=topic, from_hub=from_hub)
     if folder is not None:
         return Tables(published, Path(folder).expanduser() / topic)
+    # A folder of one's own may hold further topics, of which no number of rows is known.
     if topic not in SUITE_TOPICS and local_folder(published) is None:
         raise ValueError(
             f"SUITE has no topic {topic!r}, and {DATA_VARIABLE} no folder of that name with its files; its topics are "

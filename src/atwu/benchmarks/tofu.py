@@ -145,8 +145,8 @@ def _forget(split: str, table: _Table, tables: Tables, warnings: list[str]) -> l
     # Authors are counted from the end, so the rows must be the last ones.
     if tables.has("full"):
         _check_same(table, tables.table("full")[total - len(table) :])
-    perturbed = _joined(f"{split}_perturbed", table, tables)
-    labels = _joined(f"{split}{LABELS_SUFFIX}", table, tables)
+    perturbed = _join_table(f"{split}_perturbed", table, tables)
+    labels = _join_table(f"{split}{LABELS_SUFFIX}", table, tables)
     mended: Counter[str] = Counter()
     rows = []
     for index, record in enumerate(table):
@@ -209,7 +209,7 @@ def _real_world(split: str, table: _Table, tables: Tables, warnings: list[str]) 
     return rows
 
 
-def _joined(name: str, table: _Table, tables: Tables) -> _Table | None:
+def _join_table(name: str, table: _Table, tables: Tables) -> _Table | None:
     """Return a table with further columns of the same rows, or None if it is not available."""
     if not tables.has(name):
         return None

@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from atwu._file_reading import read_yaml
+from atwu._file_reading import read_mapping
 from atwu._names import did_you_mean
 from atwu._options import Option, hints_of, option_of
 from atwu.errors import UsageError
@@ -214,7 +214,7 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> N
         heading = "Arguments" if option.positional else option.group
         if heading not in groups:
             groups[heading] = parser.add_argument_group(heading)
-        group, about, metavar = groups[heading], _described(option), _metavar(option)
+        group, about, metavar = groups[heading], _describe(option), _metavar(option)
         if option.positional:
             group.add_argument(option.name, nargs="*" if option.many else "?", metavar=metavar, help=about)
         elif option.kind is not bool:
@@ -242,7 +242,7 @@ def _metavar(option: CliOption) -> str:
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
 
 
-def _described(option: CliOption) -> str:
+def _describe(option: CliOption) -> str:
     """Return the help of an option with its default, with per cent signs escaped for argparse."""
     words = " ".join(option.help.split())
     default = option.default
@@ -280,7 +280,7 @@ def _from_yaml(command: type, options: list[CliOption], flags: Mapping[str, Any]
     reader = fields["config"].metadata.get("read", read_config)
     # A flag also overrides the option that it excludes, as --max-steps does the number of epochs of a preset.
     overridden = {option.excludes for option in options if option.name in flags}
-    written = typed_options(reader(path), command, where=path)
+    written = convert_options(reader(path), command, where=path)
     return {name: value for name, value in written.items() if name not in overridden}
 
 
@@ -288,15 +288,13 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a flat YAML file of options, without what a preset says about itself."""
     if not path.is_file():
         raise FileNotFoundError(f"--config {path} not found; give an existing YAML file.")
-    values = read_yaml(path) or {}
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values = read_mapping(path)
     if isinstance(values.get(ABOUT), dict):
         del values[ABOUT]
     return values
 
 
-def typed_options(values: Mapping[str, Any], command: type, *, where: Path) -> dict[str, Any]:
+def convert_options(values: Mapping[str, Any], command: type, *, where: Path) -> dict[str, Any]:
     """Check and convert the options of a command that were read from a file."""
     known = {option.name: option for option in cli_options_of(command) if option.name != "config"}
     for key in values:

@@ -86,6 +86,7 @@ class EvaluateCommand:
     metrics: str | None = cli_option(
         "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
+    # `all` and `list` are functions of Python, so these fields have other names than their flags.
     everything: bool = cli_option(
         "Compute all metrics that the given sets allow.", False, flag="all", group=EVALUATION, excludes="metrics"
     )
@@ -139,7 +140,7 @@ class EvaluateCommand:
         from atwu.modeling.open_model import check_system_prompt
         from atwu.report.table_writers import panel_table
 
-        model = self._checked()
+        model = self._check_options()
         named_by = {setting.flag or setting.name: setting.name for setting in all_settings()}
         config = EvaluateConfig(**{named_by[flag]: value for flag, value in self.settings.items()})
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(
@@ -187,7 +188,7 @@ class EvaluateCommand:
         if self.result.output is not None:
             say(f"written: {self.result.output}")
 
-    def _checked(self) -> str:
+    def _check_options(self) -> str:
         """Check combinations of options and return the model's name."""
         if self.model is None:
             raise UsageError("--model is missing; give a folder, a Hub name, or the name of a model at --model-url.")

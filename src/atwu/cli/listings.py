@@ -311,6 +311,7 @@ def explain_method(console: Console, name: str) -> None:
     for part, formula in zip(("forget", "w", "retain"), formulas, strict=True):
         facts.add_row(part, formula)
     trained = "all parameters that are not frozen"
+    # RMU trains three layers, the most of all methods.
     layers = decided.forget_component.trained_layers(3)
     if layers is not None:
         trained = "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"

@@ -64,7 +64,7 @@ class CompareCommand:
             )
         else:
             paths = [path / EVAL_NAME if path.is_dir() else path for path in self.results]
-            shown = {"": _named([(path, read_result(path)) for path in paths])}
+            shown = {"": _name_results([(path, read_result(path)) for path in paths])}
             _same_settings(shown[""])
         several = len(shown) > 1
         if several and (self.baseline is None or self.everything):
@@ -116,7 +116,7 @@ class CompareCommand:
         warn(f"{', '.join(names)}: {text}" for text, names in models_by_warning(results.items()).items())
 
 
-def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
+def _name_results(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     """Return results by short name: the last part of the model's name, or the file's path if that is not unique."""
     # The whole path of a folder would fill the table.
     short = [Path(result.model).name or result.model for _, result in results]

@@ -165,6 +165,7 @@ def unlearn_options() -> list[CliOption]:
         if option.help.endswith(" Default: the method's."):
             about = option.help.removesuffix(" the method's.") + " chosen automatically, or the method's."
         options[place] = replace(option, default=None, help=about)
+    # `sorted` keeps the order of all other headings.
     return sorted(options, key=lambda option: option.group != "Method")
 
 

@@ -238,7 +238,7 @@ def _examples(rows: RowsInput | None, split: str, notes: list[str]) -> Sequence[
         return ()
     loaded = text_rows(rows, what=split)
     notes += [f"{split}: {note}" for note in loaded.warnings]
-    return loaded.examples or ()
+    return loaded.rows
 
 
 def _plain(model: Any | None) -> bool:

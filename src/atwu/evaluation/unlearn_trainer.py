@@ -148,4 +148,4 @@ def _sets(source: Any) -> dict[str, Sequence[Example]]:
     named = source
     if not isinstance(source, Mapping):
         named = {ONE_SET: source}
-    return {name: text_rows(rows, what=name).examples or () for name, rows in named.items()}
+    return {name: text_rows(rows, what=name).rows for name, rows in named.items()}

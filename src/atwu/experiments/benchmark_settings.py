@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, create_model
 
-from atwu._file_reading import prefix_errors, read_yaml, validated
+from atwu._file_reading import prefix_errors, read_mapping, read_yaml, validated
 from atwu._names import lookup
 from atwu.benchmarks.sources import OwnRows
 from atwu.evaluation.result import STRICT
@@ -110,11 +110,8 @@ def find_setting(name: str) -> BenchmarkSetting:
         path = Path(name)
         if not path.is_file():
             raise ValueError(f"setting {path} not found; give a file, or one of {', '.join(BENCHMARK_SETTINGS)}.")
-        values = read_yaml(path)
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} must be a mapping with the fields of a setting, one 'key: value' per line.")
         with prefix_errors(path):
-            return setting_from({"name": path.stem} | values)
+            return setting_from({"name": path.stem} | read_mapping(path))
     setting: BenchmarkSetting = lookup("setting", name, BENCHMARK_SETTINGS)
     return setting
 
@@ -161,6 +158,7 @@ def _setting(values: Mapping[str, Any]) -> BenchmarkSetting:
         for benchmark in (base.benchmark, fields.get("benchmark", base.benchmark))
     )
     if "target" not in fields and before == after:
+        # On the left: what the setting gives itself stays.
         fields = {"presets": base.presets or base.name} | fields
     else:
         fields = {"surrogate": None, "presets": None} | fields
@@ -199,5 +197,6 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
+# One after another, in the order of the file: a setting may be like an earlier one.
 for _name, _values in read_yaml(FILE).items():
     BENCHMARK_SETTINGS[_name] = _setting({"name": _name} | _values)

@@ -22,7 +22,7 @@ from atwu.report.heatmap import score_rows, side_by_side
 from atwu.report.metric_table import MetricKey
 from atwu.report.page_templates import ScoredRow
 from atwu.training.config import UnlearnConfig
-from atwu.training.progress import Say
+from atwu.training.progress import Say, silent
 from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 DEMO_METHODS = ("grad_diff", "wga", "atwu")
@@ -86,9 +86,10 @@ def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
             retain=models.benchmark.retain_source,
             output=folder,
             overwrite=True,
-            say=lambda line: None,
+            say=silent,
         )
     say("evaluating five models")
+    # The reference models first, in the order of the table.
     everything = {"original": models.target, "retain-only": models.retain_only, **folders}
     results = {
         name: evaluate(

@@ -207,6 +207,8 @@ class ProcessExecutor(Executor):
     def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:
         super().__init__(say)
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
+        # A worker does several runs: its judge is loaded once and counts its share of the allowed calls (`shared_judge`).
+        # A process for each run would load it again, and begin to count anew.
         self._workers: dict[int, _Worker] = {}
         self._waiting, self._running = ThreadPoolExecutor(count), dict[int, Future[Any]]()
         # A plain fork would copy the threads' locks of torch as they are at that moment, held or not.

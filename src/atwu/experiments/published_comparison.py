@@ -184,6 +184,7 @@ def orderings(
     ranks = [ours[label] for label in labels], [published[label] for label in labels]
     tau = None
     if len(labels) > 1:
+        # Variant b allows for ties, which rounded published numbers have.
         statistic = float(kendalltau(*ranks, variant="b").statistic)
         if math.isfinite(statistic):  # NaN if one table is constant
             tau = statistic

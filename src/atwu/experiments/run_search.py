@@ -79,7 +79,7 @@ def run_search(
                 trial = study.ask()
             if trial.number != number:  # Optuna numbers trials in the order in which any command asks for them
                 raise ValueError(taken)
-            point, place = suggested(trial, search.space), own / f"{number:03d}"
+            point, place = draw_point(trial, search.space), own / f"{number:03d}"
             if place.exists() and job_of(own, place) is None:
                 raise FileExistsError(f"{place} exists and is not a trial of atwu; choose another output.")
             begin_job(own, place, {"search": short_hash(what), "point": point})
@@ -115,7 +115,7 @@ def open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is shown by this package
     place = storage_place(search.storage, folder)
     storage = open_storage(place)
-    with _explained(place):
+    with _explain_errors(place):
         study = optuna.create_study(study_name=search.label, storage=storage, direction="maximize", load_if_exists=True)
     stored = study.user_attrs.get("definition")
     if stored is None:
@@ -156,7 +156,7 @@ def startup_points(space: Mapping[str, Range], *, seed: int, first: Sequence[Sea
     ]
 
 
-def suggested(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
+def draw_point(trial: Any, space: Mapping[str, Range]) -> dict[str, float]:
     """Return the point of a trial; numbers that it lacks are drawn."""
     point: dict[str, float] = {}
     for name, where in space.items():
@@ -190,7 +190,7 @@ def storage_place(storage: str | None, folder: Path) -> str:
 def open_storage(place: str) -> Any:
     optuna = require("optuna", extra="tune")
     Path(place).parent.mkdir(parents=True, exist_ok=True)
-    with _explained(place):
+    with _explain_errors(place):
         if place.endswith(".journal"):
             journal = require("optuna.storages.journal", extra="tune")
             # The default lock is a symbolic link, which Windows does not create without a privilege.
@@ -210,7 +210,7 @@ def open_storage(place: str) -> Any:
 
 
 @contextlib.contextmanager
-def _explained(place: str) -> Iterator[None]:
+def _explain_errors(place: str) -> Iterator[None]:
     """Turn the errors of Optuna about a storage that it cannot read into one that names the storage."""
     try:
         yield

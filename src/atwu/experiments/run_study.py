@@ -134,7 +134,10 @@ class PlanExecution:
                 failure.unlink()  # unlearning is finished, the evaluation failed
             elif failure.is_file():
                 shutil.rmtree(run.folder)
-            wrong = _damage(run)
+            # Without a manifest the run was killed before its end, and goes on.
+            wrong = None
+            if (run.folder / MANIFEST_NAME).is_file():
+                wrong = damage(run.folder, weights=False)
             if wrong:
                 if not self._overwrite:
                     raise ValueError(f"{run.folder} is damaged ({wrong}); repeat such runs with --overwrite.")
@@ -203,13 +206,6 @@ class PlanExecution:
             setup = replace(self._setup, references=dict(results))
             results[role] = reference_result(executor, setup, role, file)
         return results
-
-
-def _damage(run: ExperimentRun) -> str | None:
-    """What is wrong with the files of a run; None also for one that was killed before its manifest was written."""
-    if (run.folder / MANIFEST_NAME).is_file():
-        return damage(run.folder, weights=False)
-    return None
 
 
 def _record_failure(run: ExperimentRun, error: Exception) -> None:

@@ -359,7 +359,7 @@ def compute_objective(
     """Unlearn with a point and compute the objective; it is pruned if the model is destroyed or it is undefined."""
     start = time.perf_counter()
 
-    def finished(value: float | None, **more: Any) -> FinishedTrial:
+    def finish(value: float | None, **more: Any) -> FinishedTrial:
         return FinishedTrial(number, point, value, round(time.perf_counter() - start, 3), **more)
 
     if not (folder / RECORD_NAME).is_file():  # log of a run that was stopped
@@ -373,15 +373,15 @@ def compute_objective(
         if log.is_file():
             shutil.copyfile(log, folder / LOG_NAME)
         shutil.rmtree(unfinished(folder), ignore_errors=True)
-        return finished(None, reason=str(error).partition(";")[0])
+        return finish(None, reason=str(error).partition(";")[0])
     except ValueError as error:
         raise ValueError(f"trial {number} of {search.label} cannot run ({format_options(point)}): {error}") from error
     objective = OBJECTIVES[search.objective]
     cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
-        return finished(None, reason=f"{search.objective} is undefined for this trial")
-    return finished(value, forget=forget, retain=retain)
+        return finish(None, reason=f"{search.objective} is undefined for this trial")
+    return finish(value, forget=forget, retain=retain)
 
 
 def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atwu._file_reading import prefix_errors, read_yaml
+from atwu._file_reading import prefix_errors, read_mapping
 from atwu._names import did_you_mean, lookup
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, BenchmarkSetting, find_setting, setting_from
 from atwu.experiments.published_comparison import published_table
@@ -95,7 +95,7 @@ class Study:
 
 
 def library() -> dict[str, str]:
-    return {path.stem: str(_read(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
+    return {path.stem: str(read_mapping(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
 
 
 def read_study(source: str | Path) -> Study:
@@ -107,7 +107,7 @@ def read_study(source: str | Path) -> Study:
             names = [entry.stem for entry in sorted(BUILT_IN.glob("*.yaml"))]
             hint = did_you_mean(source, names)
             raise FileNotFoundError(f"no study {str(source)!r}: not a file and not one of {', '.join(names)}.{hint}")
-    values = _read(path)
+    values = read_mapping(path)
     with prefix_errors(path):
         return _study(path.stem, values)
 
@@ -153,15 +153,9 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: a study must be a mapping with the keys {', '.join(_KEYS)}.")
-    return values
-
-
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """Parse seeds: a count n for 1 to n, or a list. Seed 0 is used for tuning and would bias the comparison."""
+    # Not `isinstance`: True is an int, too.
     if type(value) is int and 0 < value <= MAX_SEEDS:
         return tuple(range(1, value + 1))
     whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)

@@ -45,8 +45,10 @@ class Models:
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     """Return the benchmark of a setting, with the sources and paraphrases that the setting replaces."""
     benchmark = load_benchmark(setting.benchmark)
-    known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
-    lacking = [row for row in benchmark.forget if not known.get(_asked(row))]
+    known = {
+        _question_and_answer(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows
+    }
+    lacking = [row for row in benchmark.forget if not known.get(_question_and_answer(row))]
     if lacking and setting.paraphrases:
         raise ValueError(
             f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
@@ -55,7 +57,9 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
         )
 
     def with_paraphrases(rows: Sequence[Example]) -> Sequence[Example]:
-        return tuple(dataclasses.replace(row, paraphrases=known.get(_asked(row), row.paraphrases)) for row in rows)
+        return tuple(
+            dataclasses.replace(row, paraphrases=known.get(_question_and_answer(row), row.paraphrases)) for row in rows
+        )
 
     return dataclasses.replace(
         benchmark,
@@ -68,7 +72,7 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
     )
 
 
-def _asked(row: Example) -> tuple[str, str]:
+def _question_and_answer(row: Example) -> tuple[str, str]:
     return row.question, row.answer
 
 

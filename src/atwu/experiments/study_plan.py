@@ -180,7 +180,7 @@ def _runs(
     tuned: dict[str, Any] = {}
     budget = NO_TUNING
     if preset is not None:
-        tuned = _tuned(preset, setting, variant)
+        tuned = _tuned_options(preset, setting, variant)
         budget = str(preset.about.get("budget", PUBLISHED_VALUES))
         # Values that were tuned for other components: the tables must say so.
         changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
@@ -240,7 +240,7 @@ def _preset_file(variant: Variant, folder: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[str, Any]:
+def _tuned_options(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[str, Any]:
     """Return the options of a preset that a variant starts from.
 
     Options that the setting shares among all its methods override those of a preset. Options of a component that the

@@ -154,8 +154,6 @@ class Component:
     """Whether it uses retain rows."""
     reads_labels: ClassVar[bool] = False
     """Whether it uses labels of the key tokens, which every forget row must then have."""
-    reads_text: ClassVar[Collection[str]] = ()
-    """Sets of rows of which it reads the text, so that token ids are not enough."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -175,8 +173,6 @@ class Component:
             words.append("retain rows (--retain)")
         if self.reads_labels:
             words.append("labelled tokens: forget_spans in the forget rows, or --forget-words")
-        for rows in self.reads_text:
-            words.append(f"{rows} rows as text (token ids are not enough)")
         return words
 
 
@@ -224,6 +220,7 @@ class FixedWeighting(Weighting):
         return words
 
     def weights(self, context: WeightingContext) -> Tensor:
+        # Only `unlearning_loss` comes here: a run has the weights in a table.
         raise ValueError("this weighting is computed once, before training; pass precomputed values as token_weights.")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:

@@ -6,7 +6,7 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,8 +89,8 @@ class PrecomputeContext:
 
     forget: Sequence[EncodedRow]
     retain: Sequence[EncodedRow] | None
-    forget_text: Sequence[Example] | None
-    """Forget rows as text; None if they were given as tokens."""
+    forget_text: Sequence[Example]
+    """The forget rows as text."""
     retain_text: Sequence[Example] | None
     ref_logps: Callable[[], list[FloatArray]]
     """Returns the log-probabilities of the counted tokens under the original model, one array per forget row."""
@@ -100,10 +100,6 @@ class PrecomputeContext:
     """Returns the evidence of the units of each forget answer (`weightings.contrast`); None where no model is at hand."""
     ref_logps_asked: Callable[[Callable[[str], str]], list[FloatArray]] | None = None
     """Returns `ref_logps` with another question in each row, which the function makes from the row's own; None likewise."""
-
-    @property
-    def answers(self) -> Iterator[str]:
-        return (row.answer for row in self.forget_text or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,19 +81,9 @@ class Recipe:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (self.factors, *(component for _, component in self.named_components))
-
-    @property
-    def named_components(self) -> tuple[tuple[str, Component], ...]:
-        """Weightings and losses, with what errors call each."""
-        named: list[tuple[str, Component | None]] = [
-            *((f"weighting {self.weighting!r}", weighting) for weighting in self.weighting_components),
-            (f"forget loss {self.forget_loss!r}", self.forget_component),
-            (f"retain loss {self.retain_loss!r}", self.retain_component),
-            (f"preserve {self.preserve!r}", self.preserve_component),
-            (f"replacement {self.replacement!r}", self.replacement_component),
-        ]
-        return tuple((name, component) for name, component in named if component is not None)
+        optional = (self.retain_component, self.preserve_component, self.replacement_component)
+        others = (component for component in optional if component is not None)
+        return (self.factors, *self.weighting_components, self.forget_component, *others)
 
     @property
     def options(self) -> dict[str, ComponentOption]:

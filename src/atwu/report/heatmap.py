@@ -73,10 +73,10 @@ def heat_map(
     Raises:
         ValueError: an unknown score, or one that needs a missing scorer, labels or retain rows.
     """
-    examples = text_rows(rows, what="forget").examples or ()
+    examples = text_rows(rows, what="forget").rows
     kept = shown = None
     if retain is not None:
-        kept = text_rows(retain, what="retain").examples
+        kept = text_rows(retain, what="retain").rows
     if scores is not None:
         shown = {name: name for name in scores}
     scored = score_rows(

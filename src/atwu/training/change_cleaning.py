@@ -122,7 +122,7 @@ class ChangeCleaning:
         self.original = [weight.detach().to("cpu", copy=True) for weight in self._trained]
         """The trained weights as they were, in main memory."""
         kept = {id(weight): original for weight, original in zip(self._trained, self.original, strict=True)}
-        self._matrices = list(_trained_matrices(unwrap(model), kept))
+        self._matrices = list(_find_trained_matrices(unwrap(model), kept))
         if not self._matrices:
             raise ValueError(
                 "clean_change cleans trained weight matrices of linear layers, and this run trains none; leave it out."
@@ -154,6 +154,7 @@ class ChangeCleaning:
         group: list[_Matrix] = []
         size = 0
         for matrix in self._matrices:
+            # A moment is a float32 matrix.
             needed = 4 * matrix.width**2
             if group and size + needed > MOMENT_BYTES:
                 yield group
@@ -203,7 +204,7 @@ class ChangeCleaning:
                 weight.copy_(trained)
 
 
-def _trained_matrices(model: nn.Module, original: dict[int, Tensor]) -> Iterator[_Matrix]:
+def _find_trained_matrices(model: nn.Module, original: dict[int, Tensor]) -> Iterator[_Matrix]:
     """Yield the trained matrices of linear decoder layers; of adapters those next to the inputs, since `B (A P) = (B A) P`.
 
     Raises:

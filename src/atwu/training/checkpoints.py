@@ -243,10 +243,7 @@ def training_key(
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the key of a training run; `inputs` are digests of what it reads besides model and rows."""
-    tokenization = None
-    if tokenizer is not None:
-        text = f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
-        tokenization = hashlib.sha256(text.encode()).hexdigest()
+    tokenization = f"{tokenizer.backend_tokenizer.to_str()}{tokenizer.chat_template or ''}"
     without = NOT_RESULT | _PARTS_OF_A_STEP
     return run_key(
         command,
@@ -255,7 +252,7 @@ def training_key(
         rows={name: rows.fingerprint for name, rows in sets.items()},
         inputs={
             **inputs,
-            "tokenizer": tokenization,
+            "tokenizer": hashlib.sha256(tokenization.encode()).hexdigest(),
             "rows_per_step": config.rows_per_step,
             "device": config.device.type,
             "versions": packages(config, loaded),

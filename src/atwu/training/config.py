@@ -19,7 +19,7 @@ import torch
 import yaml
 from transformers import SchedulerType, TrainingArguments, get_scheduler
 
-from atwu._file_reading import parse_json, read_yaml
+from atwu._file_reading import parse_json, read_mapping
 from atwu._files import write_text
 from atwu._names import did_you_mean, lookup
 from atwu._options import Option, options_of
@@ -130,6 +130,7 @@ def _json_object(name: str, value: Any) -> Any:
     return parsed
 
 
+# For `help` and editors: `__init__` takes names that are known only when it is called, so that its own signature says nothing.
 def _signature(config: type, *further: inspect.Parameter) -> inspect.Signature:
     """Return the signature of a configuration: `output_dir`, then its other fields by name, then further options."""
     fields = dict(inspect.signature(config).parameters)
@@ -205,6 +206,8 @@ class UnlearnConfig(_UnlearnFields):
             raise ValueError("sam_radius and weight_noise exclude each other; set only one.")
         if self.perturbs_weights and decided.forget_component.balanced:
             raise ValueError("sam_radius and weight_noise exclude a forget loss that is balanced with the retain loss.")
+        # In fp16 the loss is multiplied by a factor that changes during the run, and so are the gradients that these
+        # options read.
         if self.perturbs_weights and self.fp16:
             raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
         if self.rectify_gradient and decided.retain_component is None:
@@ -393,7 +396,7 @@ _INSTEAD = {
 """Argument of a trainer of transformers or TRL -> what to give here."""
 
 
-def checked_config(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
+def check_trainer_arguments(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
     """Return the configuration; refuse arguments of transformers' `Trainer` that do not apply."""
     if args is not None and not isinstance(args, UnlearnConfig):
         raise TypeError(f"args must be an UnlearnConfig (a subclass of TrainingArguments), got {type(args).__name__}.")
@@ -413,9 +416,7 @@ def read_preset(path: str | Path) -> Preset:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"preset {path} not found; give an existing YAML file.")
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values = read_mapping(path)
     about = values.pop("about", None) or {}
     if not isinstance(about, dict):
         raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
@@ -428,6 +429,7 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
     path = Path(path)
     _check_preset(options, where=str(path))
     head = f"# atwu unlearn --config {path.name} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
+    # What a reader of the file looks for.
     first = ["method", "learning_rate", "forget_weight", "retain_weight"]
     keys = [key for key in first if key in options] + [key for key in options if key not in first]
     body = {**{key: options[key] for key in keys}, "about": dict(about)}

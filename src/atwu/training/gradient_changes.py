@@ -72,6 +72,7 @@ def opposing_share(forget: Mapping[str, Tensor], retain: Mapping[str, Tensor]) -
         forget: a gradient by name of weight, none missing in `retain`.
     """
     names = forget.keys() & retain.keys()
+    # In float64, since the sums are over all weights of a model.
     product = sum(float((forget[name].double() * retain[name].double()).sum()) for name in names)
     square = sum(float(gradient.double().square().sum()) for gradient in retain.values())
     if square:
@@ -105,6 +106,7 @@ class GradientRectification(GradientChange):
             average.mul_(1 - self._newest)
         _add_gradients(self._average, {name: self._newest * gradient for name, gradient in kept.items()})
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
+        # One backward pass has added both gradients.
         forget = {name: gradient - kept[name] if name in kept else gradient for name, gradient in gradients.items()}
         share = opposing_share(forget, self._average)
         for name in gradients.keys() & self._average.keys():
@@ -145,6 +147,7 @@ def collapse_components(gradient: Tensor, *, components: int) -> Tensor:
     matrix = gradient.float()
     left, values, right = _leading(matrix, min(components, *matrix.shape[-2:]))
     # A value of rounding errors alone as the smallest one would collapse everything.
+    # The bound of numerical rank that `torch.linalg.matrix_rank` uses, too.
     noise = values[..., :1] * max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
     real = values > noise
     smallest = values.masked_fill(~real, float("inf")).amin(-1, keepdim=True)
@@ -247,6 +250,7 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     known = torch.autograd.grad(loss, list(weights), retain_graph=True, allow_unused=True)
     gradients = [torch.zeros_like(weight) if g is None else g for weight, g in zip(weights, known, strict=True)]
     length = torch.stack([gradient.float().square().sum() for gradient in gradients]).sum().sqrt()
+    # A loss without gradient moves nothing.
     scale = radius / length.clamp(min=torch.finfo(torch.float32).tiny)
     return [gradient.mul_(scale.to(gradient)) for gradient in gradients]
 
@@ -281,6 +285,7 @@ def perturbed_weights(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Ite
         yield
     finally:
         for weight, before in zip(weights, kept, strict=True):
+            # Subtracting the move would leave a rounding error in every weight, at every step.
             weight.data.copy_(before)
         torch.clear_autocast_cache()
 

@@ -98,6 +98,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     """
     if config.resume_from_checkpoint is not None:
         raise ValueError("a run resumes from its own last checkpoint automatically; leave resume_from_checkpoint out.")
+    # Without scaling, gradients underflow in float16; with it, PyTorch's scaler refuses gradients that are float16 themselves.
     if source.dtype == "float16" and not config.lora_r:
         raise ValueError("float16 weights cannot be trained; use --dtype float32 --fp16, or bfloat16.")
     check_adapter_options(config)
@@ -224,6 +225,7 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say, *, m
         return scratch_model(str(source.scratch), seed=config.seed)
     if model is None:
         model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
+    # Loading has merged the adapter of a folder, if it can be merged.
     adapted = adapters_of(model)
     if adapted is not None:
         raise ValueError(
@@ -272,6 +274,7 @@ def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
     """Return the decoder layers whose MLP output matrices are trained exclusively; None for methods that train all
     weights.
     """
+    # Whether a loss trains single layers does not depend on their number, which only some architectures tell.
     if recipe.forget_component.trained_layers(1) is None:
         return None
     layers = len(decoder_layers(unwrap(model)))

@@ -23,7 +23,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import eval_mode, text_config, train_only_down_projections, unwrap
 from atwu.training.change_cleaning import ChangeCleaning
-from atwu.training.config import UnlearnConfig, checked_config
+from atwu.training.config import UnlearnConfig, check_trainer_arguments
 from atwu.training.gradient_changes import (
     ComponentCollapse,
     GradientChange,
@@ -49,7 +49,7 @@ from atwu.training.precompute import (
     row_auroc,
 )
 from atwu.training.progress import AtStart, Say, logged
-from atwu.training.row_sets import RowsInput, check_ids, check_lengths, warn_about_rows
+from atwu.training.row_sets import RowsInput, check_lengths, warn_about_rows
 from atwu.training.scorer_training import ScorerAlternation, check_scorer, fitting_scorer, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
 from atwu.training.training_rows import OwnSamples, UnlearningRows, unlearning_rows
@@ -115,7 +115,7 @@ class MethodTrainer(TokenTrainer):
         **kwargs: Any,
     ) -> None:
         # What can be refused without weights is refused first: loading a model may take minutes.
-        args = checked_config(args, forget_dataset, kwargs)
+        args = check_trainer_arguments(args, forget_dataset, kwargs)
         self.recipe = args.recipe()
         for component in self.recipe.components:
             component.check()
@@ -136,8 +136,8 @@ class MethodTrainer(TokenTrainer):
             check_saved_adapter(source, args)
             if processing_class is None:
                 processing_class = load_checked_tokenizer(source)
-        if processing_class is None and (samples or self.recipe.forget_component.refused_questions()):
-            raise ValueError(f"method {self.recipe.name!r} needs the tokenizer; pass it as processing_class.")
+        if processing_class is None:
+            raise ValueError("a model that is given as an object needs the tokenizer; pass it as processing_class.")
         if isinstance(forget_dataset, UnlearningRows):
             rows = forget_dataset
         else:
@@ -173,8 +173,6 @@ class MethodTrainer(TokenTrainer):
         )
         # Now that the model is known: by name, it was loaded above.
         check_lengths(self.loaded.model, *rows.encoded.values(), *rows.prompted.values(), rows.refused)
-        if processing_class is None:
-            check_ids(self.loaded.model, *rows.encoded.values())
         layers = trained_layers(self.recipe, self.loaded.model)
         if layers is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
@@ -259,7 +257,7 @@ class MethodTrainer(TokenTrainer):
                 args,
                 recipe=self.recipe,
                 scorer=self.scorer,
-                encoder=lambda: Encoder(self.processing_class, max_length=args.max_length, system=args.system),
+                encoder=Encoder(self.processing_class, max_length=args.max_length, system=args.system),
                 refusal_ids=self.refusal_ids,
                 say=self.say,
             )

@@ -18,6 +18,7 @@ def model_card(record: Mapping[str, Any]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     text = resources.files(__package__).joinpath("model_card.md").read_text(encoding="utf-8")
+    # Strict, so that a name which no record has is an error of a test and no empty cell of a card.
     template = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
     source, result = record["original_model"], record["result"]
     base, licence = "a model in memory", None

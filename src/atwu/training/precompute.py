@@ -120,6 +120,7 @@ class OriginalModel:
             rows={"read": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16))},
             inputs={
                 "config": {name: value for name, value in config.items() if name not in ("_name_or_path", "use_cache")},
+                # Another version or device may round otherwise.
                 "torch": torch.__version__,
                 "device": next(self.model.parameters()).device.type,
             },
@@ -326,7 +327,7 @@ def precomputed_tables(
     *,
     recipe: Recipe,
     scorer: TokenScorer | None,
-    encoder: Callable[[], Encoder],
+    encoder: Encoder,
     refusal_ids: tuple[int, ...],
     say: Say,
 ) -> PrecomputedTables:
@@ -382,13 +383,11 @@ def _whole_on(
     model.to(waits)
 
 
-def fixed_tables(
-    recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Callable[[], Encoder]
-) -> dict[str, TokenTable]:
+def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel, encoder: Encoder) -> dict[str, TokenTable]:
     """Return one table per fixed weighting of the recipe; a combination of two gives one table under the combined name.
 
     Args:
-        encoder: creates the encoder of further rows; not called for encoded rows, which may come without a tokenizer.
+        encoder: encodes changed rows, which some weightings read.
     """
     context = PrecomputeContext(
         forget=rows.forget.rows,
@@ -397,8 +396,8 @@ def fixed_tables(
         retain_text=None if rows.retain is None else rows.retain.examples,
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
-        evidence=lambda: _evidence(rows.forget.examples or (), start, encoder()),
-        ref_logps_asked=lambda ask: _logps_asked(rows.forget, start, encoder(), ask),
+        evidence=lambda: _evidence(rows.forget.examples, start, encoder),
+        ref_logps_asked=lambda ask: _logps_asked(rows.forget, start, encoder, ask),
     )
     weights_by_name = {
         name: weighting.precompute(context)
@@ -439,7 +438,7 @@ def _evidence(examples: Sequence[Example], start: OriginalModel, encoder: Encode
 def _logps_asked(forget: RowSet, start: OriginalModel, encoder: Encoder, ask: Callable[[str], str]) -> list[FloatArray]:
     """Compute log-probabilities of the same answer tokens under the original model, behind other questions."""
     asked = []
-    for number, (row, example) in enumerate(zip(forget.rows, forget.examples or (), strict=True), start=1):
+    for number, (row, example) in enumerate(zip(forget.rows, forget.examples, strict=True), start=1):
         first, where = row.answer_start, f"forget set, row {number}"
         if row.answer_offsets[first] is None:
             raise ValueError(f"{where}: this forget loss counts the tokens of the question, which cannot be replaced.")

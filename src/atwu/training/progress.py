@@ -56,6 +56,7 @@ class ProgressLine(TrainerCallback):
             )
 
     def _total(self, state: Any) -> int:
+        # A controller may end training before the last step.
         most, done = int(state.max_steps), int(state.global_step)
         return max(min(self._trainer.expected_steps or most, most), done)
 
@@ -91,6 +92,7 @@ class JsonLog(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
+            # Opened for each line, so that a kill loses none.
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(log_line(state.global_step, logs))
 
@@ -105,6 +107,7 @@ def log_text(state: Any) -> str:
 
 def log_line(step: int, logs: Mapping[str, Any]) -> str:
     """Format the logs of a step as one line of JSON, sorted by name; non-finite numbers become null."""
+    # JSON has no NaN, and readers other than Python's refuse the word.
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in sorted(logs.items())
@@ -140,6 +143,7 @@ class Interrupted(TrainerCallback):
                 self._ending = control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Only now: the trainer writes the checkpoint between the end of the step and this event.
         if self._ending and self.held is not None:
             self._wait()
             end_process(self.held.number or signal.SIGTERM, "checkpoint saved")

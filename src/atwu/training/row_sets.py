@@ -1,18 +1,16 @@
-"""One set of rows: encoded from any accepted kind, in forms, and as losses need it; and rows that contradict each other."""
+"""One set of rows: its text and its tokens, in forms, and as losses need it; and rows that contradict each other."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from atwu._cache import hash_of_list
 from atwu.benchmarks.base import LoadedRows
 from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import EncodedRow, Encoder
@@ -25,16 +23,16 @@ from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.spool import DiskRows, store_rows
 from atwu.data.text_similarity import words_of_text
 from atwu.modeling.forward import check_length, position_limit
-from atwu.modeling.layers import text_config, unwrap
+from atwu.modeling.layers import unwrap
 from atwu.training.progress import Say
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """One encoded set of rows, with its text if it was given as text."""
+    """One set of rows, as tokens and as text."""
 
     rows: Sequence[EncodedRow]
-    examples: Sequence[Example] | None
+    examples: Sequence[Example]
     source: str | None = None
     warnings: tuple[str, ...] = ()
     """Warnings about the rows and about changes made to them."""
@@ -47,18 +45,17 @@ class RowSet:
     def plain_text(self) -> list[int]:
         """Places of texts without a question that were given, not written as a form of one."""
         forms = self.forms or ("question",) * len(self.rows)
-        rows = zip(forms, self.examples or (), strict=False)
+        rows = zip(forms, self.examples, strict=True)
         return [place for place, (form, row) in enumerate(rows) if form == "question" and not row.messages]
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON of the text, or of the tokens if there is no text."""
-        if self.examples is not None:
-            return fingerprint(self.examples)
-        return hash_of_list(([row.input_ids, row.labels] for row in self.rows), hashlib.sha256())
+        """SHA-256 of the canonical JSON of the text."""
+        # The tokenizer is another part of a run's key.
+        return fingerprint(self.examples)
 
 
-RowsInput = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
+RowsInput = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | RowSet
 
 
 def encode_dataset(
@@ -75,26 +72,19 @@ def encode_dataset(
 
     Args:
         rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats, a
-            `datasets.Dataset`, a pandas frame, or encoded rows; a `RowSet` is returned unchanged.
-        tokenizer: a fast tokenizer; not needed for encoded rows.
-        system: as for `Encoder`; encoded rows stay unchanged.
+            `datasets.Dataset` or a pandas frame; a `RowSet` is returned unchanged.
+        tokenizer: a fast tokenizer.
+        system: as for `Encoder`.
         words: file of words to label, for rows without labels.
         forms: forms of a question in which each row is encoded, instead of only as it is written.
     """
     if isinstance(rows, RowSet):
         return rows
-    listed, source, notes = _listed(rows, what)
-    if isinstance(listed[0], EncodedRow):
-        if words is not None:
-            raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        if forms:
-            raise ValueError(f"forms rewrites questions; pass the {what} rows as text, not encoded.")
-        return RowSet(store_rows(_without_first(row) for row in listed), None)
-    if tokenizer is None:
-        raise ValueError(f"the {what} set contains text; pass the tokenizer as processing_class.")
+    text = text_rows(rows, what=what)
+    source = text.source or None
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
-    examples = add_labels(listed, words)
-    notes = (*notes, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
+    examples = add_labels(text.rows, words)
+    notes = (*text.warnings, *(f"{what} set: {warning}" for warning in conflict_warnings(examples)))
     if not forms:
         encoded = encoder.encode_rows(examples, what=what)
         return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
@@ -113,29 +103,16 @@ def encode_dataset(
     return row_set
 
 
-def text_rows(rows: RowsInput, *, what: str) -> RowSet:
-    """Return rows of any accepted kind as text, not encoded."""
-    if isinstance(rows, RowSet) and rows.examples is not None:
-        return rows
-    listed, source, notes = _listed(rows, what)
-    if isinstance(listed[0], EncodedRow):
-        raise ValueError(f"the {what} set is evaluated as text; pass its rows as text, not encoded.")
-    return RowSet((), listed, source, notes)
-
-
-def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
-    """Return the rows, all `Example`s or all encoded, the source they were loaded from, and warnings."""
-    source, notes = None, tuple[str, ...]()
-    listed: Any = rows
+def text_rows(rows: RowsInput, *, what: str) -> LoadedRows:
+    """Return rows of any accepted kind as text; the source of rows in memory is empty."""
+    if isinstance(rows, RowSet):
+        return LoadedRows(rows.examples, rows.source or "", rows.warnings)
     if isinstance(rows, str | Path):
         rows = load_rows(rows)
+    source, notes, listed = "", tuple[str, ...](), cast(Any, rows)
     if isinstance(rows, LoadedRows):
-        source, notes = rows.source, rows.warnings
-    if isinstance(rows, LoadedRows | RowSet):
-        listed = rows.rows
-    # Other iterables can be read only once, so they are not looked through.
-    encoded = isinstance(listed, Sequence) and all(isinstance(row, EncodedRow) for row in listed)
-    if not (encoded or isinstance(listed, DiskRows)):
+        source, notes, listed = rows.source, rows.warnings, rows.rows
+    if not isinstance(listed, DiskRows):
         # On disk, so that a set may be larger than memory.
         listed = store_rows(
             row if isinstance(row, Example) else parse_row(row, where=f"{what} set, {where}")
@@ -143,7 +120,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
         )
     if not len(listed):
         raise ValueError(f"the {what} set is empty; give at least one row.")
-    return listed, source, notes
+    return LoadedRows(listed, source, notes)
 
 
 def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
@@ -175,24 +152,6 @@ def check_lengths(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
         check_length(own, max(len(row.input_ids) for rows in sets for row in rows or ()))
 
 
-def check_ids(model: Any, *sets: Sequence[EncodedRow] | None) -> None:
-    """Check that the model has an embedding for every id of rows that were given encoded, without their tokenizer."""
-    size = int(text_config(model).vocab_size)
-    largest = max((max(row.input_ids) for rows in sets for row in rows or ()), default=0)
-    if largest >= size:
-        raise ValueError(
-            f"rows and model do not match: the rows have token ids up to {largest}, the model only {size} embeddings "
-            "(vocab_size); encode them with the model's own tokenizer."
-        )
-
-
-def _without_first(row: EncodedRow) -> EncodedRow:
-    """Exclude the first token of a row, which has no prediction."""
-    if row.labels[0] == IGNORE_INDEX:
-        return row
-    return dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
-
-
 def without_labels(rows: RowSet) -> RowSet:
     """Remove key-token labels of a set if nothing uses them or only some rows have them."""
     if all(row.token_labels is None for row in rows.rows):
@@ -205,14 +164,12 @@ def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any]
 
     A row as it was given is never replaced.
     """
-    if rows.examples is None:
-        raise ValueError(f"{what} adds text; pass the rows as text, not encoded.")
     only_written: Sequence[str] = ()
     if rows.forms:
         only_written = ("question",)
     written = encode_dataset(load_rows(more), tokenizer, what=what, **{**limits, "forms": only_written})
     forms, examples = rows.forms or ("question",) * len(rows.rows), rows.examples
-    prompts = {row.messages for row in written.examples or ()}
+    prompts = {row.messages for row in written.examples}
     kept = [
         index
         for index, (form, row) in enumerate(zip(forms, examples, strict=True))
@@ -221,14 +178,14 @@ def with_more(rows: RowSet, more: str, tokenizer: Any, limits: Mapping[str, Any]
     joined = dataclasses.replace(
         rows,
         rows=store_rows([*(rows.rows[index] for index in kept), *written.rows]),
-        examples=store_rows([*(examples[index] for index in kept), *(written.examples or ())]),
+        examples=store_rows([*(examples[index] for index in kept), *written.examples]),
     )
     if rows.forms is None:
         return joined
     # A row is in the form whose prompt it has, so that it is paired with retain rows of that form.
     own_forms = {row.messages: form for form, row in zip(forms, examples, strict=True) if row.messages}
     of_written = []
-    for row in written.examples or ():
+    for row in written.examples:
         if row.messages:
             of_written.append(own_forms.get(row.messages, "question"))
         else:
@@ -252,7 +209,7 @@ def with_waiting(
     return dataclasses.replace(
         rows,
         rows=store_rows([*rows.rows, *encoded.rows]),
-        examples=store_rows([*(rows.examples or ()), *(row.row for row in further)]),
+        examples=store_rows([*rows.examples, *(row.row for row in further)]),
         forms=(*(rows.forms or ()), *(row.form for row in further)),
         waiting=len(further),
     )
@@ -263,7 +220,7 @@ def without_openings(rows: RowSet) -> RowSet:
 
     There a text of the forget set breaks off, and there a refusal would begin, too.
     """
-    if rows.forms is None or rows.examples is None:
+    if rows.forms is None:
         return rows
     starts = (
         row.forget_spans[0][0] if form in PLAIN_FORMS and row.forget_spans else 0
@@ -293,6 +250,7 @@ def count_all_positions(rows: RowSet, *, appends: bool) -> RowSet:
         ids, offsets = row.input_ids, row.answer_offsets
         if appends:
             ids, offsets = (*ids, ids[-1]), (*offsets, None)
+        # Nothing precedes the first token, so nothing predicts it.
         counted = (IGNORE_INDEX, *ids[1:])
         return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)
 

@@ -55,7 +55,7 @@ from atwu.training.checkpoints import (
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel, ModelSource, load_as_is, load_source
 from atwu.training.model_card import model_card, public_record
-from atwu.training.progress import Say, log_text, logged
+from atwu.training.progress import Say, log_text, logged, silent
 from atwu.training.row_sets import RowSet
 from atwu.training.run_folder import RECORD_SCHEMA, REQUEST_FOLDER, VERDICT_NAME
 
@@ -83,18 +83,23 @@ class SavingTrainer(Trainer):
     """Advice when numbers are not finite."""
 
     def __init__(
-        self, model: nn.Module | LoadedModel, args: TokenTrainingConfig, *, say: Say = logged, **kwargs: Any
+        self,
+        model: nn.Module | LoadedModel,
+        args: TokenTrainingConfig,
+        *,
+        processing_class: Any,
+        say: Say = logged,
+        **kwargs: Any,
     ) -> None:
         self.say = say
         if isinstance(model, LoadedModel):
             self.loaded = model
         else:
             self.loaded = load_as_is(model, args)
-        tokenizer = kwargs.get("processing_class")
         # What is loaded by name was checked then.
-        if self.loaded.source is None and tokenizer is not None:
-            check_objects(self.loaded.model, tokenizer)
-            warn_of_rebuilt(tokenizer)
+        if self.loaded.source is None:
+            check_objects(self.loaded.model, processing_class)
+            warn_of_rebuilt(processing_class)
         name = getattr(unwrap(self.loaded.model), "name_or_path", None)
         if name and Path(name).is_dir() and Path(name).resolve() == Path(str(args.output_dir)).resolve():
             raise ValueError(
@@ -107,7 +112,7 @@ class SavingTrainer(Trainer):
         self._saving_to: str | None = None
         # wandb uploads everything that the process prints, also the questions and answers of a verdict.
         os.environ.setdefault("WANDB_CONSOLE", "off")
-        super().__init__(model=self.loaded.model, args=args, **kwargs)
+        super().__init__(model=self.loaded.model, args=args, processing_class=processing_class, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:
             raise ValueError(
@@ -192,6 +197,7 @@ class SavingTrainer(Trainer):
         adapted = adapters_of(model) is not None
         merge = adapted and not self.args.save_adapter
         if merge and not self.sharded:  # sharded weights are merged below, once the files are written
+            # Merging changes weights in place, and a trainer that goes on needs its adapters.
             if not use_up:
                 model = copy.deepcopy(model)
             model = merge_adapters(model)
@@ -264,9 +270,9 @@ class SavingTrainer(Trainer):
             weights = gather_weights(self.accelerator, self.model)
         folder.mkdir(parents=True, exist_ok=True)
         if model is not None and self.args.should_save:
-            if self.processing_class is not None:
-                set_end_ids(model, self.processing_class)
-                self.processing_class.save_pretrained(folder)
+            tokenizer: Any = self.processing_class  # transformers says that it may be None
+            set_end_ids(model, tokenizer)
+            tokenizer.save_pretrained(folder)
             if not self.sharded:  # whose parameters are flat or parts
                 state_tying(model)
             with quiet_peft():
@@ -374,7 +380,7 @@ def load_base_with_adapter(
     source: ModelSource, config: TokenTrainingConfig, folder: Path, tokenizer: Any, *, merge: bool
 ) -> Any:
     """Load the base model with the adapter in a folder; if merged, the result replaces the adapter there."""
-    model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
+    model = add_adapter(load_source(source, config, silent), str(folder), merge=merge)
     if merge:
         set_end_ids(model, tokenizer)
         state_tying(model)
@@ -395,6 +401,7 @@ def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of at
         "commit_message": message,
         "revision": config.hub_revision,
     }
+    # The record follows without local paths; what a request asked, and what was answered, is not uploaded.
     private = [RECORD_NAME, "checkpoint-*", VERDICT_NAME, f"{REQUEST_FOLDER}/*"]
     hub.upload_folder(folder_path=folder, ignore_patterns=private, **where)
     record = public_record(read_object(folder / RECORD_NAME))

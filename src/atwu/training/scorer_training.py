@@ -29,6 +29,11 @@ from atwu.training.training_rows import UnlearningRows
 
 SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
+# The paper does not name the optimizer; SGD with these values is that of its code. The decay acts beside `lambda_l2`.
+MOMENTUM = 0.9
+WEIGHT_DECAY = 1e-4
+MAX_GRAD_NORM = 1.0
+"""Norm to which the scorer's gradient is clipped."""
 
 
 def initial_scorer(settings: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
@@ -117,8 +122,8 @@ class ScorerAlternation:
         self.optimizer = torch.optim.SGD(
             scorer.parameters(),
             lr=self.settings.scorer_learning_rate,
-            momentum=self.settings.scorer_momentum,
-            weight_decay=self.settings.scorer_weight_decay,
+            momentum=MOMENTUM,
+            weight_decay=WEIGHT_DECAY,
         )
 
     def every(self, max_steps: int) -> int:
@@ -141,6 +146,7 @@ class ScorerAlternation:
             offset: added to the logits of the scores, shape (counted tokens,).
             labels: True on labelled tokens, shape (batch, tokens); required if the scorer is trained on labels.
         """
+        # Without the graph of the model, which its own backward pass has freed by the time of the scorer step.
         hidden = result.outputs.hidden(self.scorer.hidden_position).detach()
         flat_labels = None
         if labels is not None:
@@ -216,8 +222,7 @@ class ScorerAlternation:
         # The norm of the weights is equal on all processes, so it is added after the sum.
         penalty = self.settings.lambda_l2 * self.scorer.squared_norm()
         penalty.backward()
-        if self.settings.scorer_max_grad_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.scorer_max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), MAX_GRAD_NORM)
         return (self._reduce(objective.detach()) + penalty).detach()
 
     def _forget_term(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:

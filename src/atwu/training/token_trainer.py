@@ -32,7 +32,7 @@ from atwu.training.checkpoints import checkpoint_to_resume, step_of
 from atwu.training.config import FinetuneConfig, TokenTrainingConfig
 from atwu.training.load_to_train import LoadedModel
 from atwu.training.progress import Interrupted, ProgressLine
-from atwu.training.row_sets import RowsInput, check_ids, check_lengths, encode_dataset, warn_about_rows, without_labels
+from atwu.training.row_sets import RowsInput, check_lengths, encode_dataset, warn_about_rows, without_labels
 from atwu.training.saving_trainer import SavingTrainer, Timing
 
 EVALUATE_INSTEAD = "use atwu.evaluate(trainer.model, trainer.processing_class, forget=rows)"
@@ -224,6 +224,7 @@ class TokenTrainer(SavingTrainer):
         # The Trainer looks for `input_ids` in the inputs themselves, which here are several batches by name.
         batches = [batch for batch in inputs.values() if isinstance(batch, dict)]  # beside tensors of indices
         model: Any = self.model
+        # Two forward and four backward, as Kaplan et al. 2020 count them.
         return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 
 
@@ -264,7 +265,7 @@ class FinetuneTrainer(TokenTrainer):
         args: FinetuneConfig,
         *,
         train_dataset: RowsInput,
-        processing_class: Any = None,
+        processing_class: Any,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -286,8 +287,6 @@ class FinetuneTrainer(TokenTrainer):
             **kwargs,
         )
         check_lengths(self.loaded.model, encoded.rows)
-        if processing_class is None:
-            check_ids(self.loaded.model, encoded.rows)
         self.sets = {"training": encoded}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,7 @@ NonNegativeInt = Annotated[int, ("least", 0)]
 NonNegativeFloat = Annotated[float, ("least", 0)]
 PositiveFloat = Annotated[float, ("above", 0)]
 Share = Annotated[float, ("least", 0), ("most", 1)]
+# transformers seeds NumPy, which takes no larger number.
 SeedInt = Annotated[int, ("least", 0), ("most", 2**32 - 1)]
 
 
@@ -102,6 +103,8 @@ class TrainingOptions:
     )
     push_to_hub: bool = training_option(False, "Upload the finished output folder to the Hub.")
     disable_tqdm: bool | None = training_option(None, "Disable progress bars. Default: show them.")
+    # transformers' defaults are true: it would drop all columns of our batches, and log another number for a loss that is not
+    # finite.
     remove_unused_columns: bool = training_option(False, "Must stay false: rows are batches of tokens.")
     logging_nan_inf_filter: bool = training_option(False, "Must stay false: a non-finite loss stops the run.")
 

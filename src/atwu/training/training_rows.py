@@ -23,7 +23,6 @@ from atwu.data.question_forms import FORMS, PLAIN_FORMS, UNMEASURED, read_forms
 from atwu.data.render import without_next_turn
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.text_similarity import closest_rows
-from atwu.methods.component import RowsName
 from atwu.methods.component_inputs import AnswerRows
 from atwu.methods.recipe import Recipe
 from atwu.modeling.generate import generate
@@ -130,7 +129,7 @@ def unlearning_rows(
     if retain_set is not None and "retain" in recipe.all_positions:
         retain_set = count_all_positions(retain_set, appends=recipe.all_positions["retain"])
     prompted = {
-        name: prompted_rows(forget_set.rows, forget_set.examples or (), tokenizer, prompt=prompt, system=config.system)
+        name: prompted_rows(forget_set.rows, forget_set.examples, tokenizer, prompt=prompt, system=config.system)
         for name, prompt in recipe.forget_component.teacher_prompts().items()
     }
     draws: dict[str, Any] = {
@@ -143,11 +142,11 @@ def unlearning_rows(
     if recipe.answering is not None:
         epochs = config.planned_epochs(len(forget_set.rows) - forget_set.waiting)
         answered = AnswerRows(
-            forget_set.examples or (), what="forget", epochs=epochs, plain_text=forget_set.plain_text, **draws
+            forget_set.examples, what="forget", epochs=epochs, plain_text=forget_set.plain_text, **draws
         )
         other_answers = recipe.answering.other_answers(answered)
     if retain_set is not None and recipe.retain_component is not None and recipe.retain_component.reads_alternates:
-        answered = AnswerRows(retain_set.examples or (), what="retain", epochs=1, **draws)
+        answered = AnswerRows(retain_set.examples, what="retain", epochs=1, **draws)
         retain_alternates = recipe.retain_component.other_answers(answered)
     return UnlearningRows(
         forget_set,
@@ -162,11 +161,10 @@ def unlearning_rows(
 
 
 def _as_written(rows: RowSet) -> Sequence[Example]:
-    """Return the rows as they were given, without their forms; none for rows that were given encoded."""
-    examples = rows.examples or ()
+    """Return the rows as they were given, without their forms."""
     if rows.forms is None:
-        return examples
-    return [row for row, form in zip(examples, rows.forms, strict=True) if form == "question"]
+        return rows.examples
+    return [row for row, form in zip(rows.examples, rows.forms, strict=True) if form == "question"]
 
 
 def _forms(config: UnlearnConfig, recipe: Recipe) -> tuple[str, ...]:
@@ -216,7 +214,6 @@ def _forget_rows(
         forget_set = without_labels(forget_set)
     if recipe.reads_labels and not any(any(row.token_labels or ()) for row in forget_set.rows):
         raise ValueError(f"method {recipe.name!r} cannot train: no forget row has a word in forget_spans.")
-    _check_text(forget_set, recipe, "forget")
     return forget_set
 
 
@@ -237,26 +234,14 @@ def _retain_rows(
     )
     if config.further_retain is not None:
         retain_set = with_more(retain_set, config.further_retain, tokenizer, encoding, what="further_retain")
-    retain_set = without_labels(without_openings(retain_set))
-    _check_text(retain_set, recipe, "retain")
-    return retain_set
+    return without_labels(without_openings(retain_set))
 
 
 def _closest(forget_set: RowSet, retain_set: RowSet) -> Sequence[Sequence[int]]:
-    if forget_set.examples is None or retain_set.examples is None:
-        raise ValueError("pairing='closest' compares questions; pass the rows as text, not encoded.")
     forms = None
     if forget_set.forms is not None and retain_set.forms is not None:
         forms = (forget_set.forms, retain_set.forms)
     return closest_rows(forget_set.examples, retain_set.examples, forms=forms)
-
-
-def _check_text(rows: RowSet, recipe: Recipe, what: RowsName) -> None:
-    if rows.examples is not None:
-        return
-    for name, component in recipe.named_components:
-        if what in component.reads_text:
-            raise ValueError(f"{name} reads the text of {what} rows; pass them as Examples, not encoded.")
 
 
 # Answers of the model itself
@@ -287,11 +272,11 @@ class OwnSamples(TrainerCallback):
         once = len(self._readings) > 1
         # A resumed run goes on with the answers of its checkpoint.
         if self._epoch < 0 or (epoch != self._epoch and not once):
-            self._epoch, self._answers = epoch, self._sampled(dataset, epoch)
+            self._epoch, self._answers = epoch, self._sample(dataset, epoch)
         rows = tuple(with_own_answer(row, own) for row, own in zip(dataset.forget, self._answers, strict=True))
         dataset.alternates = Alternates(rows, (tuple(range(len(rows))),))
 
-    def _sampled(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
+    def _sample(self, dataset: PairedDataset, epoch: int) -> list[tuple[int, ...]]:
         args, size = self._trainer.args, len(self._readings)
         sets = {"forget": dataset.forget, **self._trainer.rows.prompted}
         prompts_of_rows = [
@@ -302,6 +287,7 @@ class OwnSamples(TrainerCallback):
         draws = (np.random.default_rng([_SAMPLE, args.seed, epoch, row]) for row in range(len(prompts_of_rows)))
         seeds = [int(draw.integers(2**63)) for draw in draws]
         with self._trainer.accelerator.autocast():
+            # Every row has one prompt for each reading, and gets the same answer to all of them: the first is taken.
             answers = generate(
                 self._trainer.loaded.model,
                 self._tokenizer,

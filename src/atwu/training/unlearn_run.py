@@ -183,12 +183,14 @@ def train_run(
     check_run(source, config, folder, tokenizer=tokenizer)
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     report_rows(rows.sets, say)
+    # Before the model is loaded, so that one model at a time is in memory.
     if recipe.auxiliary:
         folders = auxiliary_models(source, config, recipe.auxiliary, rows.sets, say=say)
         config.component_options = {**config.component_options, **folders}  # the given configuration stays as it is
     settings = redirect_output(folder, config)
     loaded = load_to_train(source, config, say, model=model)
     earlier = recipe.settings.get("scorer_from")
+    # A scorer reads hidden states, which mean nothing to it in another model of the same width.
     if earlier is not None and _original_model(Path(earlier)) not in (None, loaded.fingerprint):
         say(
             f"warning: the scorer in {earlier} was trained on another original model; its scores may not be "
@@ -289,7 +291,7 @@ def auxiliary_models(
             folder = writable_folder(folder)
             say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            training_rows = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            training_rows = LoadedRows(rows[name].examples, str(rows[name].source), ())
             run_finetune(source, FinetuneConfig(**settings, **unkeyed), data=training_rows, output=folder, say=say)
         folders[option] = str(folder)
     return folders

@@ -113,7 +113,7 @@ def test_the_list_of_settings_names_every_original_model_in_full(monkeypatch):
                 ("setting: people-smal", "'people-smal'.*'people-small'"),
                 ("setting: {like: people-tiny, trainin: {}}", "setting.*'trainin'"),
                 ("setting: {name: x}", "benchmark, target"),
-                ("- atwu:", "study.*mapping"),
+                ("- atwu:", "'key: value'.*list"),
                 ("methods: [wga]\nseeds: {peopel-tiny: 1}", r"'peopel-tiny'.*'people-tiny'"),
                 ("methods: [wga]\npublished: {peopel-tiny: tofu-forget10-1b}", r"'peopel-tiny'.*'people-tiny'"),
                 ("methods: [{label: odd, method: npo, temperature: 2.0}]", r"odd: .*'temperature'"),

@@ -95,7 +95,6 @@ class PromptedTeacher(_AtStart, WeightedDistance):
     formula = "w Huber(z, z0 prompted), top k at start"
     reduction = "sequences"
     original = ("distributions",)
-    reads_text = ("forget",)
     teacher_prompt: str = setting(
         "You do not know the answer to the following question. Say only that you do not know.",
         help="text before the question that only DUET's teacher reads; best one that names what it does not know",
@@ -146,7 +145,6 @@ class NoviceTeacher(WeightedDistance):
     formula = "w KL(π0 as novice, η ‖ π) - φ log p(own)"
     reduction = "sequences"
     original = ("distributions",)
-    reads_text = ("forget",)
     reads_alternates = True
     eta: float = number(
         1000.0,

@@ -38,7 +38,7 @@ def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
         Nats >= 0, shape (tokens,); infinite if p = 0 where p0 > 0.
     """
     ref_logps = ref_logps.detach()
-    return _expected(ref_logps.exp(), ref_logps - logps)
+    return _mean_under(ref_logps.exp(), ref_logps - logps)
 
 
 def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
@@ -103,10 +103,10 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     """
     down = ref_logps.new_full(ids.shape, -beta)
     target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
-    return _expected(target, -logps)
+    return _mean_under(target, -logps)
 
 
-def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
+def _mean_under(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities` (no gradient); values of probability 0 are ignored."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
 
@@ -141,8 +141,6 @@ class JSToRefusal(WeightedDistance):
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
-        if tokenizer is None:
-            raise ValueError("JensUn tokenizes its refusal; pass the tokenizer as processing_class.")
         ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])
         if not ids:
             raise ValueError(f"the refusal {self.refusal!r} has no tokens; set refusal to another text.")
@@ -250,6 +248,7 @@ class MaxEntropy(WeightedDistance):
     formula = "w KL(uniform ‖ π)"
 
     def from_distributions(self, logps: Tensor, ref_logps: Tensor, ids: Tensor) -> Tensor:
+        # A single -inf would make the mean infinite.
         return -logps.clamp(min=LOWEST_LOGP).mean(-1) - math.log(logps.shape[-1])
 
 
@@ -343,7 +342,6 @@ class JSToRefusalRow(ForgetLoss):
 
     formula = "s JS(π, refusal), half on the 1st token"
     reduction = "sequences"
-    reads_text = ("forget",)
     reads_alternates = True
     trained_answer = "alternate"
     balanced = True

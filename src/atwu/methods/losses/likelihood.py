@@ -59,9 +59,9 @@ class SatGA(ForgetLoss):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, log_factor=self.beta * terms.logps)
+        return self._weigh_saturated(terms.logps, weights, log_factor=self.beta * terms.logps)
 
-    def _saturated(self, logps: Tensor, weights: Tensor, *, log_factor: Tensor) -> Tensor:
+    def _weigh_saturated(self, logps: Tensor, weights: Tensor, *, log_factor: Tensor) -> Tensor:
         """Return `w f log p`, shape (batch, tokens), where f is the saturation factor, given as its logarithm."""
         if self.detach_saturation:
             log_factor = log_factor.detach()
@@ -80,7 +80,7 @@ class SatGAPlus(SatGA):
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        return self._saturated(terms.logps, weights, log_factor=self.beta * weights * terms.logps)
+        return self._weigh_saturated(terms.logps, weights, log_factor=self.beta * weights * terms.logps)
 
 
 class _Mixture(ForgetLoss):
@@ -162,7 +162,6 @@ class LearnAlternate(ForgetLoss):
     """Train on the alternate answer; the forget answer is not used."""
 
     formula = "-w log p of the alternate answer"
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     trained_answer = "alternate"
 
@@ -231,7 +230,6 @@ class PreserveNLL(PreserveLoss):
 class ReplacementLoss(Loss):
     """Base class of losses on what is said instead: the model learns another answer to each forget question."""
 
-    reads_text = ("forget",)
     reads_alternates = True
     replacement_weight: float = number(
         1.0,

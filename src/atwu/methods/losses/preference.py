@@ -34,7 +34,7 @@ def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -
         Shape (batch,); negative where the answer has become less likely.
     """
     # Differences first: close to the original model they are far smaller than either sum.
-    return (_reweighted(logps, weights, mask) - _counted(ref_logps.detach(), mask)).sum(-1)
+    return (_reweigh(logps, weights, mask) - _zero_uncounted(ref_logps.detach(), mask)).sum(-1)
 
 
 def _preference(margin: Tensor, beta: float) -> Tensor:
@@ -49,18 +49,18 @@ def _preference(margin: Tensor, beta: float) -> Tensor:
     return -2.0 / beta * F.logsigmoid(beta * margin)
 
 
-def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+def _reweigh(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """`n / (sum of w) * w log p` at counted tokens, 0 elsewhere, shape (batch, tokens)."""
-    weights = _counted(weights, mask)
+    weights = _zero_uncounted(weights, mask)
     # Divide by the largest weight (it cancels): equal weights become exactly 1 and sum to exactly n, so that learned scores of
     # 1/2 give the same bits as no scores.
     unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
     relative = weights / unit
     total = relative.sum(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL / unit)
-    return mask.sum(-1, keepdim=True) / total * relative * _counted(logps, mask)
+    return mask.sum(-1, keepdim=True) / total * relative * _zero_uncounted(logps, mask)
 
 
-def _counted(values: Tensor, mask: Tensor) -> Tensor:
+def _zero_uncounted(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0)
 
 
@@ -97,7 +97,6 @@ class DPO(ForgetLoss):
     formula = "-(2/β) log σ(β (r(alternate) - r))"
     reduction = "sequences"
     original = ("logps",)
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     beta: float = number(
         1.0,
@@ -154,7 +153,7 @@ class SimNPO(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         mask = terms.mask
-        losses = self.score_scale * _counted(weights, mask) * -_counted(terms.logps, mask)
+        losses = self.score_scale * _zero_uncounted(weights, mask) * -_zero_uncounted(terms.logps, mask)
         return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - self.delta, self.beta)
 
 
@@ -170,7 +169,6 @@ class FLAT(ForgetLoss):
 
     formula = "f*(g(mean w p)) - g(mean p of alternate)"
     reduction = "sequences"
-    reads_text = ("forget",)
     reads_alternates = from_column = True
     f_divergence: str = setting("total_variation", choices=DIVERGENCES, help="divergence that FLAT widens")
 
@@ -181,6 +179,8 @@ class FLAT(ForgetLoss):
         assert terms.alternate_mask is not None
         forget = row_means(weights * terms.logps.exp(), terms.mask)
         template = row_means(terms.alternate_logps.exp(), terms.alternate_mask)
+        # g(v) and f*(t) of each, in the order of `DIVERGENCES`: tanh(v) / 2 and t; v and exp(t - 1);
+        # log 2 - log(1 + exp(-v)) and -log(2 - exp(t)); v and t² / 4 + t.
         if self.f_divergence == "total_variation":
             return (forget.tanh() - template.tanh()) / 2
         if self.f_divergence == "kl":
@@ -197,7 +197,6 @@ class AnswerPreservation(RetainLoss):
     """
 
     formula = "-(1/b) log σ(b log π(y)/π(refusal)) on retain answers"
-    reads_text = ("retain",)
     reads_alternates = from_column = True
     reduction = "sequences"
     answer_beta: float = number(

@@ -122,7 +122,7 @@ def contrast(rows: Sequence[Example], read: ReadRows, *, names: Mapping[str, Seq
         Arrays of shape (units,), one per row.
     """
     units = [answer_units(row) for row in rows]
-    changed = [_changed_rows(row, own, names) if row.messages else [] for row, own in zip(rows, units, strict=True)]
+    changed = [_change_row(row, own, names) if row.messages else [] for row, own in zip(rows, units, strict=True)]
     original = read(rows)
     # All changed rows in one call, so that the model reads them in full batches.
     readings = iter(read([change.row for several in changed for change in several]))
@@ -174,7 +174,7 @@ def _largest_fall(true: FloatArray, by_change: Mapping[str, Sequence[FloatArray]
     return largest
 
 
-def _changed_rows(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
+def _change_row(row: Example, units: Sequence[Unit], names: Mapping[str, Sequence[str]]) -> list[_Changed]:
     """Return a row with other names in place of its own, and its later phrases alone; without a name, with a word left out."""
     name = replaceable_name(row)
     if name is None or name not in names:

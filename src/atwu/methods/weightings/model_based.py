@@ -146,14 +146,9 @@ class LearnedScores(Weighting):
     )
     scorer_prior_strength: float = setting(1.0, least=0, help="factor on the log-odds of the prior")
     scorer_every: int = setting(5, least=1, help="n_s: optimizer steps of the model per step of the scorer")
-    # The paper does not name the optimizer; SGD with these values is that of its code.
     scorer_learning_rate: float = setting(
         0.05, least=0, search=Range(0.01, 0.5), help="learning rate of the scorer's SGD"
     )
-    scorer_momentum: float = setting(0.9, least=0, help="momentum of the scorer's SGD")
-    # Beside the penalty `lambda_l2` of the objective, as in the published code.
-    scorer_weight_decay: float = setting(1e-4, least=0, help="weight decay of the scorer's SGD")
-    scorer_max_grad_norm: float = setting(1.0, least=0, help="gradient clipping norm of the scorer; 0 disables it")
     # The published code decays the rate to 0 over the planned updates; the paper has no schedule.
     scorer_schedule: str = setting(
         "linear",

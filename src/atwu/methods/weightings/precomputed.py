@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from atwu.methods.component import FixedWeighting, setting
 from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.data.arrays import FloatArray
+
+
+# NumPy and the formulas are imported where they are used, since a listing of methods reads this file too.
 
 
 class Labels(FixedWeighting):
@@ -93,7 +96,6 @@ class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
 
     formula = "1 on tokens of noun phrases"
-    reads_text: ClassVar[Collection[str]] = ("forget",)
     noun_finder: str = setting(
         "en_core_web_sm", help="noun finder: name of a spaCy model, or simple (capitalized words and numbers)"
     )
@@ -110,14 +112,14 @@ class Nouns(FixedWeighting):
         from atwu.methods.weightings.fixed_weights import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
-        return (noun_mask(row, answer, finder) for row, answer in zip(context.forget, context.answers, strict=True))
+        rows = zip(context.forget, context.forget_text, strict=True)
+        return (noun_mask(row, text.answer, finder) for row, text in rows)
 
 
 class KeyTokenWeights(FixedWeighting):
     """1 on key tokens: labelled words, or those that carry the fact by rule."""
 
     formula = "1 on key tokens: labelled words, else those that carry the fact by rule"
-    reads_text = ("forget",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
@@ -125,7 +127,7 @@ class KeyTokenWeights(FixedWeighting):
         from atwu.data.encode import touches
         from atwu.data.fact import key_token_spans
 
-        for row, text in zip(context.forget, context.forget_text or (), strict=True):
+        for row, text in zip(context.forget, context.forget_text, strict=True):
             spans = key_token_spans(text)
             marks = [float(touches(offset, spans, text.answer)) for offset in row.counted(row.answer_offsets)]
             yield np.array(marks, dtype=np.float64)
@@ -135,7 +137,6 @@ class Contrast(FixedWeighting):
     """How much a word depends on what the question is about (subject perturbation as in PERMU, Wang et al. 2025)."""
 
     formula = "mean of 1 on words of the fact and of the fall of log p under π0 with other subjects, as a share of the largest"
-    reads_text = ("forget",)
     reads_original = True
     is_score = False
 
@@ -147,7 +148,7 @@ class Contrast(FixedWeighting):
 
         if context.evidence is None:
             raise ValueError("weighting 'contrast' reads changed rows with the original model; none is at hand.")
-        rows = zip(context.forget, context.forget_text or (), context.evidence(), strict=True)
+        rows = zip(context.forget, context.forget_text, context.evidence(), strict=True)
         for row, text, evidence in rows:
             units, weights = unit_weights(text, evidence)
             values = []
@@ -178,13 +179,12 @@ class WordRarity(FixedWeighting):
         "rank within the answer of -(subjects whose retain answers contain the word); lowest for words of the question"
     )
     reads_retain = True
-    reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.fixed_weights import WordCounts
 
         counts = WordCounts.of(context.retain_text or ())
-        return (counts.rarity(row, text) for row, text in zip(context.forget, context.forget_text or (), strict=True))
+        return (counts.rarity(row, text) for row, text in zip(context.forget, context.forget_text, strict=True))
 
 
 class RareNouns(Nouns):
@@ -192,13 +192,12 @@ class RareNouns(Nouns):
 
     formula = "mean of word_rarity and the rank of noun phrases without words of the question"
     reads_retain = True
-    reads_text = ("forget", "retain")
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.fixed_weights import WordCounts, question_words, rare_nouns, words_of_tokens
 
         counts, nouns = WordCounts.of(context.retain_text or ()), super().precompute(context)
-        for row, text, mask in zip(context.forget, context.forget_text or (), nouns, strict=True):
+        for row, text, mask in zip(context.forget, context.forget_text, nouns, strict=True):
             asked = question_words(text)
             in_question = [word in asked for word in words_of_tokens(row, text.answer)]
             yield rare_nouns(counts.rarity(row, text), mask, in_question)
