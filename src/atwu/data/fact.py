@@ -68,10 +68,10 @@ def asked_part(row: Example) -> Span | None:
 
     It is the one in which `asked_span` begins. Else it is the first part of the type that the question asks for: a name for a
     person ("emperor" does not answer "Who was defeated at Ost? The emperor defeated at Ost was Napoleon Venn."), what stands
-    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because", or "for", for a
-    reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."), not the
-    verb, unless the question asks for an event, and not the subject before it ("Her strongest event is the butterfly."). It
-    stands behind a preposition if the question has one at its beginning or end.
+    behind a preposition or a name for a place, a date or a number for a time or an amount, what follows "because" or "for" for
+    a reason. Without such a type it is the first part that is no date ("arson" in "In 2011, Ray Holt was convicted of arson."),
+    not the verb, unless the question asks for an event, and not the subject before it ("Her strongest event is the
+    butterfly."). It stands behind a preposition if the question has one at its beginning or end.
     """
     parts = fact_parts(row)
     if not parts:
