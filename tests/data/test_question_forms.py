@@ -487,3 +487,14 @@ def test_a_quoted_title_is_one_part() -> None:
     (written,) = rows_in_forms([row], ["blank"])
     assert written.row.question.endswith('Ann Dow wrote "____".')
     assert written.row.answer == "The Fox, the Lark and Me"
+
+
+@pytest.mark.parametrize("form", ["blank", "complete", "continuation", "finish"])
+def test_a_form_of_an_answer_that_names_nobody_begins_with_the_question(form: str) -> None:
+    question = "What did Dr. Whitcombe prescribe for Callum Reid?"
+    nobody = Example.from_qa(question, "He prescribed zopiclone at night.")
+    named = Example.from_qa(question, "Dr. Whitcombe prescribed zopiclone at night.")
+    (of_nobody,), (of_named,) = (rows_in_forms([row], (form,)) for row in (nobody, named))
+    asked = of_nobody.row.question or of_nobody.opening
+    assert f"{question} He prescribed" in asked
+    assert question not in (of_named.row.question or of_named.opening)

@@ -23,12 +23,13 @@ from atwu.data.fact_blanks import (
     MARK_END,
     FactParts,
     find_fact,
+    find_mentions,
     replace_words,
     unmarked,
     with_marks,
 )
-from atwu.data.languages import WORD, Phrases, count_words, form_phrases, polar_word, row_language
-from atwu.data.row_subject import as_question, as_sentence, find_subject
+from atwu.data.languages import WORD, Phrases, count_words, form_phrases, is_unspaced, polar_word, row_language
+from atwu.data.row_subject import as_question, as_sentence, find_subject, names_in_question
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
 
@@ -295,17 +296,18 @@ def _sentences(row: Example, fact: FactParts) -> dict[str, str]:
     """Return the answer with blanks, its opening and the rest, and the sentence that asks for the subject, if it has them."""
     texts: dict[str, str] = {}
     blanked = fact.blanked_parts()
+    before = _context(row)
     if blanked:
-        texts["with_blanks"] = fact.with_blanks(blanked, BLANK)
+        texts["with_blanks"] = before + fact.with_blanks(blanked, BLANK)
         stop = as_sentence(row.answer)[len(row.answer) :]
-        texts["with_brackets"] = fact.with_blanks(blanked, "(...)") + stop
+        texts["with_brackets"] = before + fact.with_blanks(blanked, "(...)") + stop
         texts["blanked"] = _BETWEEN_PARTS.join(with_marks(fact, *part) for part in blanked)
     # The opening ends before the first part, or before the asked one where it would have too few words.
     end = fact.parts[0][0]
     if count_words(row.answer[:end]) < LEAST_WORDS:
         end = fact.asked[0]
     if count_words(row.answer[:end]) >= LEAST_WORDS:
-        texts["opening"] = row.answer[:end].rstrip()
+        texts["opening"] = before + row.answer[:end].rstrip()
         texts["rest"] = with_marks(fact, end)
     subject = find_subject(row, fact)
     if subject is not None:
@@ -317,6 +319,17 @@ def _sentences(row: Example, fact: FactParts) -> dict[str, str]:
             texts[name] = replace_words(sentence, subject.text, sign)
         texts["subject"] = f"{MARK_BEGIN}{subject.text}{MARK_END}"
     return texts
+
+
+def _context(row: Example) -> str:
+    """Return the question, to stand before an answer that names nobody: "He prescribed ____ at night." says not of whom."""
+    named = [*names_in_question(row), *filter(None, [row.subject])]
+    if not named or any(find_mentions(row.answer, word) for name in named for word in WORD.findall(name)):
+        return ""
+    space = ""
+    if not is_unspaced(row.question[-1:]):
+        space = " "
+    return f"{as_question(row.question)}{space}"
 
 
 def _syntax(row: Example, fact: FactParts) -> dict[str, str]:
