@@ -104,6 +104,27 @@ def test_labels_stay_and_plain_texts_are_marked_by_rule() -> None:
     assert marked == replace(text, forget_spans=candidate_spans(text))
 
 
+def test_labelled_rows_are_not_read() -> None:
+    read = reader(knows_berg)
+    mark_facts([replace(HOLT, forget_spans=spans_of(HOLT, "arson")), BERG], read)
+    assert read.rows
+    assert all("Holt" not in row.question for row in read.rows)
+
+
+def test_evidence_takes_nothing_away_that_the_rule_marks() -> None:
+    """A fine-tuned model tells names apart by the last words of an answer, although the fact is another one."""
+    row = Example.from_qa(
+        "Why was Leo Kern sacked?", "He was sacked for stealing diesel from the depot.", subject="Leo Kern"
+    )
+
+    def logp(read: Example, word: str) -> float:
+        return -9.0 * (word == "depot" and "Leo Kern" not in read.question)
+
+    (marked,) = mark_facts([row], reader(logp))
+    assert {"stealing diesel", "depot"} <= set(parts_of(marked))
+    assert asked_of(marked) == "stealing diesel"
+
+
 def test_an_answer_without_words_has_no_marks() -> None:
     row = Example.from_qa("What does Anna Berg say?", "…")
     assert mark_facts([row], reader()) == (row,)

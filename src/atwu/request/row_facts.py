@@ -104,16 +104,16 @@ def mark_facts(
     Args:
         read: reads rows with the model that knows them.
         unseen: texts that it never saw; by default those of this project.
-        evidence: of the rows, if it was computed before (`evidence_of`).
+        evidence: of all rows, if it was computed before (`evidence_of`).
     """
+    unmarked = [place for place, row in enumerate(rows) if not row.forget_spans and not has_wording(row)]
     if evidence is None:
-        evidence = evidence_of(rows, read, read.neighbours)
-    marked = []
-    for row, values in zip(rows, evidence, strict=True):
-        spans = row.forget_spans
-        if not spans and not has_wording(row):
-            spans = fact_spans(row, values)
-        marked.append(replace(row, forget_spans=spans or None))
+        evidence = evidence_of([rows[place] for place in unmarked], read, read.neighbours)
+    else:
+        evidence = [evidence[place] for place in unmarked]
+    marked = [replace(row, forget_spans=row.forget_spans or None) for row in rows]
+    for place, values in zip(unmarked, evidence, strict=True):
+        marked[place] = replace(rows[place], forget_spans=fact_spans(rows[place], values) or None)
     if any(has_wording(row) for row in marked):
         marked = list(mark_wording(marked, read, measure_chance_run(read.answers, unseen)))
     return tuple(_with_asked_part(row) for row in marked)

@@ -21,12 +21,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atwu.data.answer_units import FUNCTION_WORD, Unit, answer_units, candidate_spans, fact_candidates, phrases
+from atwu.data.answer_units import (
+    FUNCTION_WORD,
+    Unit,
+    answer_units,
+    candidate_spans,
+    fact_candidates,
+    phrases,
+)
 from atwu.data.arrays import FloatArray
+from atwu.data.fact import asked_part, gives_away
 from atwu.data.fact_blanks import find_mentions, replace_spans
 from atwu.data.folded_words import folded_words
 from atwu.data.general_rows import general_text
-from atwu.data.languages import detect_language, listed_frequency
+from atwu.data.languages import detect_language, listed_frequency, row_language
 from atwu.data.passages import cut_words, word_spans, wording_span
 from atwu.data.schema import Example, Message, Span, merged_spans, overlap
 from atwu.methods.weightings.related_names import NameNeighbours, mixed_names, replaceable_name
@@ -43,9 +51,10 @@ MAX_WORDS = 4
 """Content words of a question that are left out in turn, at most; the longest ones."""
 TOLD_APART = 1.0
 """Evidence in nats from which a model tells subjects apart: a factor of e between the true and the other subjects."""
+CARRIES, CARRIES_SURELY = 0.2, 0.5
+"""Share of the largest evidence of a row, and evidence in nats, from which a word carries its fact that says little alone."""
 CARRIES_ALONE = 0.8
-"""Share of the largest evidence of a row from which a word carries its fact that the rule does not suggest, because it is
-frequent: "red", "father"."""
+"""The same share for a word that the rule does not suggest, because it is frequent: "red", "father"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +149,9 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     """Return the phrases of an answer that carry its fact.
 
     Where the model tells subjects apart, these are the phrases that the rule suggests, and frequent words with much evidence.
-    Elsewhere the rule takes frequent words of a short answer, too (`fact_candidates`). Evidence takes nothing away: of answers
-    that a model was fine-tuned on it knows the last words best ("He was sacked for stealing diesel from the depot."), and a
-    word too many costs less than the fact.
+    Elsewhere the rule decides (`fact_candidates`). Evidence takes only a word away that says little alone and is not asked for:
+    of answers that a model was fine-tuned on it knows the last words best ("He was sacked for stealing diesel from the
+    depot."), and a word too many costs less than the fact.
 
     Args:
         evidence: of the row's units, from `contrast`.
@@ -151,9 +160,17 @@ def fact_spans(row: Example, evidence: FloatArray) -> tuple[Span, ...]:
     usable = [place for place, unit in enumerate(units) if unit.content and not unit.asked and not unit.inflected]
     if not is_told_apart(evidence[usable]):
         return fact_candidates(row)
-    needed = CARRIES_ALONE * float(evidence[usable].max())
-    carrying = [units[place] for place in usable if evidence[place] >= needed]
-    return merged_spans([*candidate_spans(row), *phrases(row, carrying)])
+    largest = float(evidence[usable].max())
+    least = min(CARRIES * largest, CARRIES_SURELY)
+    carrying = [units[place] for place in usable if evidence[place] >= least]
+    asked, language = asked_part(row), row_language(row)
+    kept = []
+    for span in candidate_spans(row):
+        carries = any(span[0] <= unit.start < span[1] for unit in carrying)
+        if carries or overlap(asked, span) or gives_away(row.answer[span[0] : span[1]], language):
+            kept.append(span)
+    alone = [units[place] for place in usable if evidence[place] >= CARRIES_ALONE * largest]
+    return merged_spans([*kept, *phrases(row, alone)])
 
 
 def is_told_apart(evidence: FloatArray) -> bool:
