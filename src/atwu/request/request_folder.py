@@ -219,9 +219,10 @@ class RequestFolder:
             retain: the retain rows of the request; empty if they are not at hand, which leaves theirs out.
         """
         own = tuple(self.rows("neighbours") or ())
-        if not retain:
+        file = self.path / MEASURED_RETAIN_NAME
+        if not retain or not file.is_file():
             return own
-        measured = read_object(self.path / MEASURED_RETAIN_NAME)["rows"]
+        measured = read_object(file)["rows"]
         return (*own, *(RowFact(**row["fact"]).put_on(retain[row["place"]]) for row in measured))
 
     def rows(self, name: str) -> Sequence[Example] | None:
