@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from atwu.errors import AtwuError, UsageError
 from atwu.evaluation.backends import EMPTY_REPLY, TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request import served_verdict as served_verdict_module
 from atwu.request.finished_request import FinishedRequest, MissingInputError
-from atwu.request.served_verdict import NO_PROBABILITIES, served_verdict
+from atwu.request.served_verdict import NO_PROBABILITIES, WHICH_WEIGHTS, served_verdict
 from atwu.request.verdict import read_request_verdict
 from tests.commands import run_here
 from tests.request.measurements import few_measurements
@@ -65,6 +67,17 @@ def test_a_server_that_serves_another_model_is_found_out(run: Path, target: Path
         verdict = served_verdict(run, Server(target))
     assert verdict.outcome == "nothing changed"
     assert verdict.leaks
+    assert verdict.next_steps == ()  # the folder was not forgotten either
+
+
+def test_where_only_the_server_states_facts_its_weights_are_to_be_checked(
+    run: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = dataclasses.replace(read_request_verdict(run), outcome="forgotten", earlier=())
+    monkeypatch.setattr(served_verdict_module, "read_request_verdict", lambda _: forgotten)
+    with few_measurements():
+        verdict = served_verdict(run, Server(target))
+    assert verdict.next_steps == (WHICH_WEIGHTS,)
 
 
 def test_without_an_answer_there_is_no_verdict(run: Path) -> None:

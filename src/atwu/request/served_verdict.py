@@ -19,10 +19,12 @@ from atwu.evaluation.teacher_forced import OriginalReader
 from atwu.request.finished_request import FinishedRequest, MissingInputError
 from atwu.request.measurement import ask_sets, untested
 from atwu.request.request_defaults import AUTO
-from atwu.request.verdict import RequestVerdict, decide
+from atwu.request.verdict import RequestVerdict, decide, read_request_verdict
 from atwu.training.progress import Say, logged
 
 NO_PROBABILITIES = "the loss on retained data, as a server gives no probabilities"
+
+WHICH_WEIGHTS = "check which weights the server loads, and how it rounds them: the folder itself was found forgotten"
 
 
 def served_verdict(
@@ -75,10 +77,15 @@ def served_verdict(
     else:
         say("reading its answers with the original model")
         after = mark_unreadable(after, OriginalReader(*original, request.request.system), sets[GENERAL])
-    return decide(
+    verdict = decide(
         before,
         after,
         max_retain_increase=request.request.max_retain_increase,
         retain_loss_increase=None,
         not_tested=tuple(not_tested),
     )
+    # What to train otherwise is said by the verdict on the folder.
+    next_steps: tuple[str, ...] = ()
+    if read_request_verdict(request.folder.run).good and not verdict.good:
+        next_steps = (WHICH_WEIGHTS,)
+    return dataclasses.replace(verdict, next_steps=next_steps)
