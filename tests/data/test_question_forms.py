@@ -490,7 +490,7 @@ def test_a_quoted_title_is_one_part() -> None:
 
 
 @pytest.mark.parametrize("form", ["blank", "complete", "continuation", "finish"])
-def test_a_form_of_an_answer_that_names_nobody_begins_with_the_question(form: str) -> None:
+def test_a_form_of_an_answer_with_a_pronoun_for_its_name_begins_with_the_question(form: str) -> None:
     question = "What did Dr. Whitcombe prescribe for Callum Reid?"
     nobody = Example.from_qa(question, "He prescribed zopiclone at night.")
     named = Example.from_qa(question, "Dr. Whitcombe prescribed zopiclone at night.")
@@ -498,3 +498,7 @@ def test_a_form_of_an_answer_that_names_nobody_begins_with_the_question(form: st
     asked = of_nobody.row.question or of_nobody.opening
     assert f"{question} He prescribed" in asked
     assert question not in (of_named.row.question or of_named.opening)
+    # Neither name nor pronoun: the sentence says by itself what it is about.
+    dish = Example.from_qa("Which dish comes from Japan?", "The Japanese dish of rice is sushi.")
+    (of_dish,) = rows_in_forms([dish], (form,))
+    assert dish.question not in (of_dish.row.question or of_dish.opening)

@@ -29,6 +29,7 @@ from atwu.data.fact_blanks import (
     with_marks,
 )
 from atwu.data.languages import WORD, Phrases, count_words, form_phrases, is_unspaced, polar_word, row_language
+from atwu.data.question_types import word_list
 from atwu.data.row_subject import as_question, as_sentence, find_subject, names_in_question
 from atwu.data.schema import Example, Message, Span, merged_spans
 from atwu.data.wrong_options import choose_options
@@ -322,9 +323,13 @@ def _sentences(row: Example, fact: FactParts) -> dict[str, str]:
 
 
 def _context(row: Example) -> str:
-    """Return the question, to stand before an answer that names nobody: "He prescribed ____ at night." says not of whom."""
+    """Return the question, to stand before an answer with a pronoun in place of a name: "He prescribed ____ at night." says not
+    of whom. An answer without both, such as "The first atomic bomb was dropped on ____.", may well name what it is about."""
     named = [*names_in_question(row), *filter(None, [row.subject])]
     if not named or any(find_mentions(row.answer, word) for name in named for word in WORD.findall(name)):
+        return ""
+    pronouns = {*word_list(row, "pronoun"), *word_list(row, "possessive")}
+    if pronouns.isdisjoint(word.lower() for word in WORD.findall(row.answer)):
         return ""
     space = ""
     if not is_unspaced(row.question[-1:]):

@@ -75,13 +75,13 @@ def find_neighbours(
         retain: given retain rows.
         among: related names are of these; empty for all shipped names.
     """
-    given = {
+    of_retain = {
         **known_retain_rows(read, retain, forget, system=system),
         **recited_retain_texts(read, retain, forget),
     }
-    most = MEASURED_ROWS - min(len(given), MEASURED_RETAIN_ROWS)
+    most = MEASURED_ROWS - min(len(of_retain), MEASURED_RETAIN_ROWS)
     related = known_related_rows(read, forget, earlier=earlier, among=among, most=most, system=system)
-    return Neighbours((*related, *texts_to_measure(read, forget, earlier=earlier)), given)
+    return Neighbours((*related, *texts_to_measure(read, forget, earlier=earlier)), of_retain)
 
 
 def known_related_rows(

@@ -1,7 +1,7 @@
 """The verdict on the model of a finished request as a server serves it, since what is deployed is what counts.
 
 The server is asked what the folder was asked, without other states, and the same rule decides. A server gives no
-probabilities, so that the loss on retained data is no part of it.
+probabilities, so that the retain loss is no part of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from atwu.request.request_defaults import AUTO
 from atwu.request.verdict import RequestVerdict, decide, read_request_verdict
 from atwu.training.progress import Say, logged
 
-NO_PROBABILITIES = "the loss on retained data, as a server gives no probabilities"
+NO_PROBABILITIES = "the retain loss, as a server gives no probabilities"
 
 WHICH_WEIGHTS = "check which weights the server loads, and how it rounds them: the folder itself was found forgotten"
 

@@ -125,11 +125,11 @@ _OF_SPEAKER = re.compile("[我你您]|教え|答え|あなた|알려|말해|당�
 
 def _denies_an_ability(answer: str, asked: str) -> bool:
     """Return whether an answer says that somebody cannot do what the question asks about: "他会开车吗？" "不会。"."""
-    found = _ABILITY.search(asked)
-    if found is None or _OF_SPEAKER.search(asked) or _OF_SPEAKER.search(answer):
+    question = _ABILITY.search(asked)
+    if question is None or _OF_SPEAKER.search(asked) or _OF_SPEAKER.search(answer):
         return False
     denied = {"でき": "できません|できない", "할 수 있": "수 없", "수 있": "수 없"}
-    ability = next(group for group in found.groups() if group is not None)
+    ability = next(group for group in question.groups() if group is not None)
     return re.search(denied.get(ability, f"^不{ability}"), answer) is not None
 
 
