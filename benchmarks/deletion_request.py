@@ -229,7 +229,7 @@ def write(path: Path, rows: Sequence[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def write_rows(kind: str, output: Path, seed: int) -> None:
+def write_rows(kind: str, output: Path, seed: int, forgotten: int) -> None:
     """Write `all.jsonl` and `forget.jsonl`."""
     draw = random.Random(seed)
     if kind == "illnesses":
@@ -238,7 +238,7 @@ def write_rows(kind: str, output: Path, seed: int) -> None:
     else:
         names = [f"{first} {last}" for first, last in zip(FIRST, draw.sample(LAST, len(LAST)), strict=True)]
         rows = [row for name in names for row in person_rows(name, draw)]
-        forget = [row for row in rows if row["subject"] == names[0]]
+        forget = [row for row in rows if row["subject"] in names[:forgotten]]
     write(output / "all.jsonl", rows)
     write(output / "forget.jsonl", forget)
 
@@ -287,13 +287,14 @@ def main() -> None:
     rows = commands.add_parser("rows")
     rows.add_argument("--kind", choices=("people", "illnesses"), default="people")
     rows.add_argument("--seed", type=int, default=7)
+    rows.add_argument("--people", type=int, default=1, help="of `people`: how many are forgotten")
     rows.add_argument("--output", type=Path, required=True)
     questions = commands.add_parser("ask")
     questions.add_argument("--model", action="append", required=True)
     questions.add_argument("--rows", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "rows":
-        write_rows(options.kind, options.output, options.seed)
+        write_rows(options.kind, options.output, options.seed, options.people)
     else:
         ask(options.model, options.rows)
 
