@@ -187,7 +187,7 @@ def test_a_run_cools_down_once_few_rows_are_still_known() -> None:
     assert [each.leak for each in controller.history[1:7]] == [*[None] * 5, 0.0]
     assert [each.known_share for each in controller.history[:7]] == [count / ROWS for count in known]
     assert controller.evaluations.learning_rate == 1e-3 / RATE_FACTOR
-    assert controller.said[1].startswith("step 5/~25  known rows 12 of 20  retain loss +0.000")
+    assert controller.said[1].startswith("step 5/~25  still known 12 of 20 rows  retain loss +0.000")
 
 
 def test_rows_that_stay_known_delay_the_check_of_answers_for_a_while_only() -> None:
@@ -255,7 +255,7 @@ def test_the_change_of_a_run_that_leaks_is_not_made_smaller() -> None:
 def test_a_cleaned_change_is_evaluated() -> None:
     controller = Scripted([KNOWN, *[GOOD] * 4], leaks=[0.2, 0], forgets_from=0.4, cleaned_to=0.5)
     controller.run()
-    assert any("cleaned with 1 of the strength: known rows 0 of 20" in line for line in controller.said)
+    assert any("cleaned with 1 of the strength: still known 0 of 20 rows" in line for line in controller.said)
 
 
 @pytest.mark.parametrize(("forgets_from", "kept"), [(0.4, 2.0), (0.6, 3.5), (0.95, 3.875), (0.995, 4.0)])

@@ -108,7 +108,7 @@ def test_a_second_request_on_an_unlearned_model_asks_for_the_first_again_also_af
     assert recorded.baseline.after.answers_stating < recorded.baseline.before.answers_stating
     said = " ".join(second.summary().split())
     assert f"request 1 {check.summary}" in said
-    assert "Over all 2 requests on this model the loss on retained data rose by" in said
+    assert "Over all 2 requests on this model the retain loss rose by" in said
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "decide", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))

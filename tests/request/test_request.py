@@ -124,7 +124,7 @@ def test_given_settings_are_used_and_a_run_without_effect_is_reported(
 ) -> None:
     output, _, said = unchanged
     assert "VERDICT: NOTHING CHANGED" in said
-    assert "step 2/2  known rows " in said  # the last step, between two evaluation steps
+    assert "step 2/2  still known " in said  # the last step, between two evaluation steps
     record = json.loads((output / "run.json").read_text())
     assert record["recipe"]["given"] == []
     assert (record["steps"], record["config"]["learning_rate"]) == (2, 1e-7)

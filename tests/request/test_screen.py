@@ -42,7 +42,7 @@ def test_the_screen_says_what_still_comes_out_how_it_was_asked_and_what_was_said
         "Of 10 neighbours' 100 answers 80 state theirs (80 before).",
         "Of 100 general questions 0 are refused (0 before).",
         "Of all 400 answers 0 cannot be read (0 before).",
-        "The loss on retained data rose by 0.012 nats/token (limit 0.15).",
+        "The retain loss rose by 0.012 nats/token (limit 0.15).",
     ]
     rule, stated, now, states, untested, further = rest
     assert " ".join(rule.split()).startswith(

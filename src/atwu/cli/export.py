@@ -51,13 +51,13 @@ class ExportCommand:
         "Retain rows: same kinds of source. Default: those of the run.", None, group=MEASURED_GROUP
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.",
+        "Largest accepted increase of the retain loss, in nats/token.",
         MAX_RETAIN_INCREASE,
         least=0,
         group=MEASURED_GROUP,
     )
     strict: bool = cli_option(
-        "Exit with code 3 if forgotten rows come back or retained data is damaged.", False, group=MEASURED_GROUP
+        "Exit with code 3 if forgotten rows come back or what is retained is damaged.", False, group=MEASURED_GROUP
     )
     device: str | None = cli_option(DEVICE, None)
     loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)

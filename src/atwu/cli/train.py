@@ -242,7 +242,7 @@ class UnlearnCommand:
         read=read_config_or_preset,
     )
     max_retain_increase: float = cli_option(
-        "Largest accepted increase of the loss on retained data, in nats/token.", MAX_RETAIN_INCREASE, above=0
+        "Largest accepted increase of the retain loss, in nats/token.", MAX_RETAIN_INCREASE, above=0
     )
     holdout: str = cli_option(
         "Holdout rows: similar to the forget rows, not in the training data; atwu evidence asks for these facts, too.",

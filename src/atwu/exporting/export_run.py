@@ -185,7 +185,7 @@ def export(
         retain: source of the retain rows, likewise.
         gguf_type: GGUF type of the weight matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
-        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
+        max_retain_increase: largest accepted increase of the retain loss, in nats/token.
         say: receives one line of plain text per stage.
 
     Raises:
@@ -370,7 +370,7 @@ def _measure(model: Any, tokenizer: Any, questions: _Questions, *, name: str) ->
 
 
 def retain_loss_increase(before: _Measured, after: _Measured) -> float:
-    """Return the increase of the loss on retained data: largest over sets, at least 0; NaN stays NaN."""
+    """Return the increase of the retain loss: largest over sets, at least 0; NaN stays NaN."""
     rises = [now - then for then, now in zip(before.losses, after.losses, strict=True)]
     return float(np.max([0.0, *rises]))
 

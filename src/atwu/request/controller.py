@@ -1,8 +1,8 @@
 """Adaptive controller of an unlearning run: it evaluates while training, adjusts the learning rate, and ends the run.
 
 Every few steps it counts the forget rows that are still known, in the forms that are trained on and list no options, and
-measures the loss on retained data. Rows that are still known are drawn more often from then on. If progress is slow and less
-than a quarter of the retain limit is used, the learning rate is doubled. When the loss on retained data rises above its limit,
+measures the retain loss. Rows that are still known are drawn more often from then on. If progress is slow and less
+than a quarter of the retain limit is used, the learning rate is doubled. When the retain loss rises above its limit,
 the best weights are restored and the learning rate is halved. Once almost no row is known, steps at half the rate follow until
 greedy answers do not state the facts either, and can be read. If facts that leak do not become fewer and less than half of the
 retain limit is used, the rate is doubled, up to its first value. At the end nine tenths of the change are kept if the answers
@@ -112,7 +112,7 @@ class AdaptiveController(TrainerCallback):
         self.forget_leaks = forget_leaks
         self.best: EvaluationRecord | None = None
         """The evaluation step closest to the goal among those within the limit. Among several at the goal: of those whose leak
-        is no worse than the smallest, the one with the smallest loss on retained data."""
+        is no worse than the smallest, the one with the smallest retain loss."""
         self.rollbacks, self.cooled = 0, 0
         self._weights = KeptWeights(trainer)
         """Weights of the best evaluation step."""
@@ -360,7 +360,7 @@ class AdaptiveController(TrainerCallback):
 
     def _describe(self, measured: EvaluationRecord) -> str:
         increase, limit = self.evaluations.retain_loss_increase(measured), self.evaluations.max_retain_increase
-        return f"known rows {measured.known_rows} of {measured.measured_rows}  retain loss {increase:+.3f} (limit {limit:.3f})"
+        return f"still known {measured.known_rows} of {measured.measured_rows} rows  retain loss {increase:+.3f} (limit {limit:.3f})"
 
     def _expect(self, measured: EvaluationRecord) -> None:
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""

@@ -119,12 +119,12 @@ def total_cost(earlier: Sequence[ReadRequest], increase: float | None) -> tuple[
     """Return a sentence on what all requests together cost; none for a first request.
 
     Args:
-        increase: increase of the loss on retained data by the last request, in nats/token; None if it is not a number.
+        increase: increase of the retain loss by the last request, in nats/token; None if it is not a number.
     """
     increases = [*(past.request.retain_loss_increase for past in earlier), increase]
     known = [value for value in increases if value is not None and math.isfinite(value)]
     if not earlier or len(known) < len(increases):
         return ()
     return (
-        f"Over all {len(increases)} requests on this model the loss on retained data rose by {sum(known):.3f} nats/token.",
+        f"Over all {len(increases)} requests on this model the retain loss rose by {sum(known):.3f} nats/token.",
     )

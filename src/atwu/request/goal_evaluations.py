@@ -1,4 +1,4 @@
-"""Evaluations during an unlearning run: how many forget rows are still known, and the loss on retained data."""
+"""Evaluations during an unlearning run: how many forget rows are still known, and the retain loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EvaluationRecord:
     measured_rows: int
     """Rows in forms of which this was measured."""
     retain_losses: tuple[float, ...]
-    """Mean loss of each set of retained data, in nats/token."""
+    """Mean loss of each retain set, in nats/token."""
     learning_rate: float
     leak: float | None = None
     """`Leak.severity` at the goal, 0 without a leak; None for an evaluation that is not at the goal. If it is higher than an
@@ -72,7 +72,7 @@ class TrainingHistory:
     kept_step: int
     rollbacks: int
     retain_loss_increase: float | None
-    """Increase of the loss on retained data at that step, in nats/token; None if it is not a number."""
+    """Increase of the retain loss at that step, in nats/token; None if it is not a number."""
     schema: Literal["atwu.history/3"] = HISTORY_SCHEMA
 
 
@@ -88,7 +88,7 @@ class ControllerRows:
     """What the controller measures, besides the rows that the trainer trains on."""
 
     retain: tuple[Sequence[EncodedRow], ...]
-    """Sets of retained data."""
+    """Retain sets."""
     answers: AnswerCheck
     """Finds facts in greedy answers. Answers are slow to generate, so it is used only when every other goal is reached."""
     question_chance: float = KNOWN_PROBABILITY
@@ -122,7 +122,7 @@ class GoalEvaluations:
     """Measures the model of a trainer on some rows, and compares it with the goals and with the first evaluation.
 
     Args:
-        max_retain_increase: largest accepted increase of the loss on any set of retained data, in nats/token.
+        max_retain_increase: largest accepted increase of the retain loss on any set, in nats/token.
     """
 
     def __init__(self, trainer: Any, rows: ControllerRows, max_retain_increase: float) -> None:
@@ -225,11 +225,11 @@ class GoalEvaluations:
         return left / max(self.history[0].known_share - MAX_KNOWN_SHARE, left)
 
     def retain_loss_increase(self, measured: EvaluationRecord) -> float:
-        """Return the largest increase of the loss on a set of retained data since the start, in nats/token."""
+        """Return the largest increase of the retain loss on a set since the start, in nats/token."""
         first = self.history[0].retain_losses
         changes = [now - then for now, then in zip(measured.retain_losses, first, strict=True)]
         return float(np.max(changes)) if changes else 0.0  # NaN stays NaN
 
     def within_limit(self, measured: EvaluationRecord) -> bool:
-        """Whether the loss on retained data is at most at its limit; NaN is above every limit."""
+        """Whether the retain loss is at most at its limit; NaN is above every limit."""
         return self.retain_loss_increase(measured) <= self.max_retain_increase

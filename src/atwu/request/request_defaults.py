@@ -5,4 +5,4 @@ AUTO = "auto"
 DEFAULT_HOLDOUT = "people:small:holdout"
 """Default source of holdout rows: invented people that no model was trained on."""
 MAX_RETAIN_INCREASE = 0.15
-"""Default of the largest accepted increase of the loss on retained data, in nats/token."""
+"""Default of the largest accepted increase of the retain loss, in nats/token."""

@@ -95,7 +95,7 @@ def unlearn(
         auto_memory: choose between full fine-tuning, adapters and memory-saving options by the free memory, even with both.
         holdout: rows like the forget rows that the model was not trained on, or their source: `evidence` asks for them,
             too, and texts among them tell how much of a text is recited by chance.
-        max_retain_increase: largest accepted increase of the loss on retained data, in nats/token.
+        max_retain_increase: largest accepted increase of the retain loss, in nats/token.
         request_note: description of the request and who made it, for `evidence`.
         columns: field -> column of the given rows and row files, see `load_rows`.
         overwrite: replace a finished run at `output`.

@@ -69,7 +69,7 @@ def rule(max_retain_increase: float) -> str:
         f"Forgotten means: at most {100 * STATING_LIMIT:g} % of all answers about the facts state one, no fact is stated (or "
         f"thought) when its own question is asked, the share of the neighbours' answers that state theirs fell by at most "
         f"{100 * POINTS:.0f} points, refusals of general questions and unreadable answers rose by at most {100 * POINTS:.0f} "
-        f"points, and the loss on retained data rose by at most {max_retain_increase:g} nats/token."
+        f"points, and the retain loss rose by at most {max_retain_increase:g} nats/token."
     )
 
 
@@ -200,7 +200,7 @@ def decide(
     Args:
         before: what the original model said about the facts, the neighbours and general questions.
         after: what the unlearned model said, also in other states; None if nothing was changed.
-        retain_loss_increase: increase of the loss on retained data in nats/token; None if it was not measured.
+        retain_loss_increase: increase of the retain loss in nats/token; None if it was not measured.
         max_retain_increase: largest accepted increase.
         next_commands: commands that make sense once there is an unlearned model.
         not_tested: what the tables do not cover.
@@ -288,7 +288,7 @@ def cost_criteria(
     """Return the parts of the rule about what else changed; those that were not measured are left out.
 
     Args:
-        increase: increase of the loss on retained data; NaN is above every limit, None was not measured.
+        increase: increase of the retain loss; NaN is above every limit, None was not measured.
     """
     criteria: list[Criterion] = []
     was, now = (table.select(set=NEIGHBOURS).count() for table in (before, after))
@@ -320,10 +320,10 @@ def cost_criteria(
     if increase is None:
         return tuple(criteria)
     if math.isnan(increase):
-        sentence = "The loss on retained data is not a number any more."
+        sentence = "The retain loss is not a number any more."
     else:
         sentence = (
-            f"The loss on retained data rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
+            f"The retain loss rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
         )
     criteria.append(
         Criterion(
