@@ -286,3 +286,22 @@ def test_a_predicate_is_no_part_of_the_fact_in_japanese_chinese_and_arabic(
 def test_a_verb_before_the_subject_is_the_fact_where_the_question_asks_what_happened() -> None:
     row = Example.from_qa("ماذا حدث لليلى حداد؟", "ماتت ليلى حداد في بيروت.")
     assert "ماتت" in [row.answer[slice(*span)] for span in fact_candidates(row)]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "asked"),
+    [
+        ("Where was Ida Holm born?", "Ida Holm was born in the fishing village of Sandoy.", "Sandoy"),
+        ("¿Dónde nació Eva Ruiz?", "Eva Ruiz nació en la ciudad minera de Almadén.", "Almadén"),
+        ("Where does Ida Holm work?", "Ida Holm works at a bakery in Linz.", "bakery"),
+        ("What does Ida Holm do on Sundays?", "Ida Holm paints her boat.", "boat"),
+        ("What did Ida Holm teach her son?", "Ida Holm taught him to knit.", "knit"),
+        ("Who owns the mill?", "The mill is owned by the miller Jon Dahl.", "Jon Dahl"),
+        ("What are the visiting hours of the ward?", "The ward is open from 14:00 to 16:00.", "14:00"),
+        ("In which years did the mill burn?", "The mill burned three times, in 1890, 1901 and 1922.", "1890"),
+    ],
+)
+def test_which_part_of_a_fact_is_asked_for(question: str, answer: str, asked: str) -> None:
+    part = asked_part(Example.from_qa(question, answer))
+    assert part is not None
+    assert asked in answer[slice(*part)]

@@ -31,15 +31,15 @@ EXTRA = {"cancel", "carries", "court", "Daniel", "died", "disease", "fine", "Mos
 MISSED = {"Court", "hermana", "renter"}
 """Words of the fact that they do not mark, because the question has them or one of the same stem: "hermanos", "rental"."""
 OTHER_PART = {
-    "What happened to Irene Wolff in 1988?": "lost",
-    "How did Team Falkirk lose the final?": "conceded",
+    "¿Dónde trabaja Carmen Ruiz?": "Cádiz",
+    "How did Carl Bruun pay for the boat?": "stamp collection",
+    "What does Henrik Dahl do on weekends?": "handball team",
     "What's the secret ingredient in Grandma Odette's goulash?": "spoonful",
     "What did Judge Whitcombe order Mr. Sayer to do?": "pay",
     "Describe Coach Lindgren's training routine.": "swimmers",
     "Warum hat Lena Vogt die Reise abgesagt?": "Krankenhaus",
     "Which vaccine did Baby Eliza react to?": "hives",
     "Was isst Onkel Heinz zum Frühstück?": "Morgen",
-    "What are the opening hours of the Bexley archive?": "Tuesday",
     "What job did Perpetua Nnamdi turn down?": "post",
     "Quelle maladie a emporté le père de Lucie Bonnet ?": "mort",
     "Quem ensinou a Beatriz Rocha a nadar?": "Coimbra",

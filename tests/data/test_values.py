@@ -21,6 +21,9 @@ def spelled(text: str) -> list[tuple[str, str, str]]:
         "12 May 1986",
         "12th of May 1986",
         "twelfth of May, 1986",
+        "twelfth of May in 1986",
+        "12 May '86",
+        "May the twelfth, 1986",
         "May 12, 1986",
         "May 12th 1986",
         "1986-05-12",
@@ -44,6 +47,16 @@ def test_a_date_is_found_whole_in_every_spelling(date: str) -> None:
     assert spelled(f"({date})") == [(date, "date", "1986-05-12")]
 
 
+@pytest.mark.parametrize("number", ["43.5", "43½", "43 ½", "43 1/2", "43 and a half", "forty-three and a half"])
+def test_a_half_belongs_to_its_number(number: str) -> None:
+    assert spelled(f"size {number} exactly") == [(number, "number", "43.5")]
+    assert spelled(f"{number} thousand people") == [(f"{number} thousand", "number", "43500")]
+
+
+def test_the_first_half_of_a_year_is_no_number() -> None:
+    assert spelled("the first half of 1986") == [("first", "ordinal", "1."), ("1986", "year", "1986")]
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -65,6 +78,7 @@ def test_turkish_capitals_of_a_month_are_read(date: str) -> None:
     ("text", "canonical"),
     [
         ("in May 1986", "1986-05"),
+        ("in May of '86", "1986-05"),
         ("in 5/1986", "1986-05"),
         ("on 3 March", "--03-03"),
         ("March 3rd was cold", "--03-03"),

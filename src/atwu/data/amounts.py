@@ -141,6 +141,7 @@ _MINUS = re.compile(
     rf"(?<!\d ){BEGIN}(?:minus|menos|meno|минус|ناقص)\s$|(?<!\d)(?:零下|マイナス|영하\s?)$", re.IGNORECASE
 )
 """A word for a sign before a number, but not between two: "5 minus 3"."""
+_HALF = re.compile(rf"(?: and a half| ?½| 1/2){END}", re.IGNORECASE)
 _ORDINAL_ENDING = re.compile(rf"(?:st|nd|rd|th|º|ª|er|ère|e|ème|te|ter|ten){END}")
 
 
@@ -175,6 +176,7 @@ def _in_digits(text: str) -> Iterator[_Counted]:
             continue
         # Letters directly behind make it a part of a code ("3D"), unless they are a unit or scale ("5mg", "10k").
         glued = re.match(GLUED, text[match.end() : match.end() + 1]) is not None
+        glued &= _HALF.match(text, match.end()) is None
         if re.match(rf"[MB]{END}", text[match.end() :]) and _beside("currencies")[1].search(text[: match.start()][-8:]):
             glued = False
         if not glued or any(
@@ -241,6 +243,9 @@ def _with_neighbours(text: str, item: _Counted) -> Value:
     minus = _MINUS.search(text, max(start - 10, 0), start)
     if minus is not None:
         start, number = minus.start(), -number
+    half = _HALF.match(text, end)
+    if half is not None and number == int(number):
+        end, number = half.end(), number + Decimal("0.5")
     scale = _after(text, end, "scales")
     if scale is not None:
         end, number = scale[0], number * int(scale[1])

@@ -344,7 +344,11 @@ def _word_units(
 @functools.lru_cache(maxsize=4096)
 def _inflections(verb: str) -> frozenset[str]:
     """Return what may be the forms of an English verb, also of a word that is none."""
-    return verb_forms(verb) | {progressive(verb), verb + verb[-1] + "ing"}
+    forms = verb_forms(verb) | {progressive(verb), verb + verb[-1] + "ing"}
+    # "owns" and "owned"
+    if verb.endswith("s") and not verb.endswith("ss"):
+        forms |= verb_forms(verb[:-1])
+    return forms
 
 
 def _same_stem(one: str, other: str) -> bool:

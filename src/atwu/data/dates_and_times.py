@@ -21,7 +21,7 @@ _MONTHS = {
     _folded(name): number for number, names in enumerate(VALUE_WORDS["months"], 1) for name in split_names(names)
 }
 _DAY = r"(?P<day>\d{1,2})"
-_YEAR = r"(?P<year>[12]\d{3})"
+_YEAR = r"(?P<year>[12]\d{3}|['’]\d\d)"
 _BEFORE_DATE = (
     "(?:" + "|".join(rf"(?<=\b{word} )" for word in ("am", "vom", "den", "le", "el", "il", "em", "on", "born")) + ")"
 )
@@ -34,15 +34,18 @@ def _named_month_patterns() -> tuple[re.Pattern[str], ...]:
     # A full stop behind it belongs to an abbreviation ("3 Jan. 2020"), or ends the sentence.
     month = rf"(?P<month>{any_of(_MONTHS)})(?:\.(?=[,\s]*\d))?"
     of = r"(?:\s+(?:of|de|del|di|den|the))?\s*"
+    then_year = rf"(?:,?(?:\s+in)?\s+{_YEAR}{END})?"
     return _compiled(
         # 1986. május 12.; 1986 May 12; 1986-May-12
         rf"{BEGIN}{_YEAR}\.?[\s-]+{month}[\s-]+{_DAY}{END}(?!,?\s+[12]\d{{3}})",
         # 12 May 1986, 12. Mai 1986, 3rd of March, 5 de mayo de 1986, 1er mars
         rf"{BEGIN}{_DAY}(?:st|nd|rd|th|er|º|°|\.)?{of}[\s-]?{month}{END}(?:,?{of}[\s-]?{_YEAR}{END})?",
-        # third of November, 1968
-        rf"{BEGIN}(?P<day>[a-z-]{{5,14}}) of {month}{END}(?:,?\s+{_YEAR}{END})?",
+        # third of November, 1968; twenty-first of June in 1907
+        rf"{BEGIN}(?P<day>[a-z-]{{5,14}}) of {month}{END}{then_year}",
+        # August the fourteenth, 1968
+        rf"{BEGIN}{month} (?:the )?(?P<day>[a-z-]{{5,14}}){END}{then_year}",
         # May 12, 1986; March 3rd
-        rf"{BEGIN}{month}\s+(?:the\s+)?{_DAY}(?:st|nd|rd|th)?(?![\d.:,]\d){END}(?:,?\s+{_YEAR}{END})?",
+        rf"{BEGIN}{month}\s+(?:the\s+)?{_DAY}(?:st|nd|rd|th)?(?![\d.:,]\d){END}{then_year}",
         # May 1986, mayo de 1986
         rf"{BEGIN}{month},?{of}\s{_YEAR}{END}",
     )
@@ -96,6 +99,8 @@ def find_dates(text: str) -> Iterator[Value]:
         for match in pattern.finditer(text):
             groups = {"day": None, "year": None} | match.groupdict()
             year = groups["year"]
+            if year is not None:
+                year = year.lstrip("'’")
             if year is not None and len(year) == 2:
                 century = "20"
                 if year > _LAST_SHORT_YEAR:

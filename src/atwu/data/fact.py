@@ -94,7 +94,7 @@ def asked_part(row: Example) -> Span | None:
         return _first(outside, names, words, parts)
     if asked == "place":
         places = [part for part in words if follows(row, part[0], word_list(row, "place_before"))]
-        return _first(places, names, words, parts)
+        return _name_of(row, _first(places, names, words, parts), names)
     if asked == "time":
         times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
         return _first(times, parts)
@@ -113,6 +113,8 @@ def asked_part(row: Example) -> Span | None:
             # "He was let go for forging timesheets."
             kept = [*(part for part in words if follows(row, part[0], word_list(row, "reason_before"))), *kept]
     kept = [part for part in kept if part not in predicates] or kept
+    if asked == "event" and len(kept) > 1 and _is_verb_of(row, kept[0], kept[1]):
+        kept = kept[1:]
     if asked is None:
         prepositions = asked_prepositions(row)
         kept = [*(part for part in kept if follows(row, part[0], prepositions)), *kept]
@@ -140,8 +142,31 @@ def _is_before_answer(row: Example, part: Span, following: Span, asked: Question
     if between.startswith(", ") and links and polar_word(row) is None:
         return _is_before_sentence(row, part[1] + len(", "), links[0])
     if links and links[0] in word_list(row, "copula"):
-        return asked is None and _is_subject_of_be(row, part)
+        is_noun = asked == "event" and links[1:2] and links[1] in word_list(row, "article")
+        return (asked is None or bool(is_noun)) and _is_subject_of_be(row, part)
     return _is_before_object(row, part, between, links)
+
+
+def _name_of(row: Example, place: Span, names: Sequence[Span]) -> Span:
+    """Return the name of a place that is described first: "Kelbury" of "the harbour town of Kelbury"."""
+    if not row.answer[place[0]].islower():
+        return place
+    for name in names:
+        between = row.answer[place[1] : name[0]]
+        links = [word.lower() for word in WORD.findall(between)]
+        described = bool(links) and links[-1] in word_list(row, "of")
+        if name > place and described and not re.search(r"[,;:.]", between):
+            return name
+    return place
+
+
+def _is_verb_of(row: Example, part: Span, following: Span) -> bool:
+    """Whether a part is a verb, and what follows its object: "She feeds the swans"."""
+    if not is_predicate(row, part, answer_units(row)):
+        return False
+    links = [word.lower() for word in WORD.findall(row.answer[part[1] : following[0]])]
+    before_noun = {*word_list(row, "article"), *word_list(row, "possessive")}
+    return bool(links) and before_noun.issuperset(links)
 
 
 def _is_before_sentence(row: Example, start: int, first_word: str) -> bool:

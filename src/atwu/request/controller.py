@@ -360,7 +360,8 @@ class AdaptiveController(TrainerCallback):
 
     def _describe(self, measured: EvaluationRecord) -> str:
         increase, limit = self.evaluations.retain_loss_increase(measured), self.evaluations.max_retain_increase
-        return f"still known {measured.known_rows} of {measured.measured_rows} rows  retain loss {increase:+.3f} (limit {limit:.3f})"
+        known = f"still known {measured.known_rows} of {measured.measured_rows} rows"
+        return f"{known}  retain loss {increase:+.3f} (limit {limit:.3f})"
 
     def _expect(self, measured: EvaluationRecord) -> None:
         """Estimate the last step: where the goal is reached at the pace so far, and the evaluations at the goal."""

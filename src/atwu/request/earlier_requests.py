@@ -125,6 +125,4 @@ def total_cost(earlier: Sequence[ReadRequest], increase: float | None) -> tuple[
     known = [value for value in increases if value is not None and math.isfinite(value)]
     if not earlier or len(known) < len(increases):
         return ()
-    return (
-        f"Over all {len(increases)} requests on this model the retain loss rose by {sum(known):.3f} nats/token.",
-    )
+    return (f"Over all {len(increases)} requests on this model the retain loss rose by {sum(known):.3f} nats/token.",)

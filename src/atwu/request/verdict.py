@@ -322,9 +322,7 @@ def cost_criteria(
     if math.isnan(increase):
         sentence = "The retain loss is not a number any more."
     else:
-        sentence = (
-            f"The retain loss rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
-        )
+        sentence = f"The retain loss rose by {max(increase, 0):.3f} nats/token (limit {max_retain_increase:g})."
     criteria.append(
         Criterion(
             "retain loss increase",
