@@ -179,6 +179,27 @@ def test_a_plural_states_its_singular(one: str, several: str) -> None:
     assert states(f"There is one {one}.", several)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("mend nets", "Mending nets."),
+        ("rescuing nine fishermen", "She rescued 9 fishermen."),
+        ("taught Latin", "She teaches Latin."),
+        ("building a bridge", "They built a bridge."),
+        ("stamp collecting", "He collects stamps."),
+    ],
+)
+def test_a_form_of_a_verb_states_another_one(wanted: str, text: str) -> None:
+    assert states(text, wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"), [("hat", "He hated it."), ("star", "She was staring."), ("rate", "A rat.")]
+)
+def test_a_word_that_only_looks_like_a_form_of_a_verb_states_none(wanted: str, text: str) -> None:
+    assert not states(text, wanted)
+
+
 def test_a_place_named_after_a_saint_or_a_mountain_may_be_abbreviated() -> None:
     assert states("in Saint Gallen", "St. Gallen")
     assert states("Mt. Vry", "Mount Vry")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ _ACTIVE: dict[str, str] = {participle: past for _, past, participle in _IRREGULA
 _FORMS = {form: frozenset(verb) for verb in _IRREGULAR for form in verb}
 """Form of an irregular verb -> all of them."""
 _AUXILIARIES = frozenset(_LISTS["auxiliaries"])
+_DOUBLES = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
+"""A base of one syllable that doubles its last letter before an ending: "star", "starring"."""
 
 
 def is_past(word: str) -> bool:
@@ -27,6 +31,23 @@ def verb_forms(form: str) -> frozenset[str]:
     """Return the forms of the verb of an irregular form or a base, but the one in -ing: "give", "gives", "gave", "given"."""
     forms = _FORMS.get(form, frozenset((form, base_to_past(form))))
     return forms | {base_to_third_person(form)}
+
+
+@functools.lru_cache(maxsize=16384)
+def verb_bases(word: str) -> frozenset[str]:
+    """Return what may be the base of a verb, a form of which a word may be: "mend" and "mende" of "mending"."""
+    bases = {word}
+    for ending in ("ing", "ed"):
+        stem = word.removesuffix(ending)
+        if stem == word or len(stem) < 3:
+            continue
+        bases.add(stem + "e")
+        if stem[-1] == stem[-2]:
+            bases.add(stem[:-1])
+        # "hated" is no form of "hat".
+        if not _DOUBLES.fullmatch(stem):
+            bases.add(stem)
+    return frozenset(bases.union(*(_FORMS.get(base, ()) for base in bases)))
 
 
 def progressive(base: str) -> str:

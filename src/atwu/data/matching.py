@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._file_reading import read_yaml
+from atwu.data.english_verbs import verb_bases
 from atwu.data.folded_words import FoldedWord, folded_words, join
 from atwu.data.languages import listed_frequency, word_frequency
 from atwu.data.letters_and_signs import CODE_WORD, MEASURES, roman_number, signs_behind, with_sign_in_words
@@ -267,7 +268,11 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
     if element.roman and place in said.values and said.values[place][0].canonical == element.roman:
         return place + 1
     word = said.words[place]
-    same = bool(word.forms & element.words[0].forms)
+    wanted = element.words[0]
+    same = bool(word.forms & wanted.forms)
+    # "mending nets" says "mend nets".
+    if not same and not ((word.capital and place) or wanted.capital or wanted.unspaced):
+        same = not _bases(word).isdisjoint(_bases(wanted))
     same &= signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
     same &= element.flag in ("", said.text[word.start : word.end])
     if element.words[0].unspaced:
@@ -281,6 +286,10 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
     if not same:
         return None
     return end
+
+
+def _bases(word: FoldedWord) -> set[str]:
+    return set().union(*(verb_bases(form) for form in word.forms))
 
 
 def _single(said: _Said, place: int, element: _Element) -> Span | None:
