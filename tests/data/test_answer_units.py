@@ -298,6 +298,7 @@ def test_a_verb_before_the_subject_is_the_fact_where_the_question_asks_what_happ
         ("What did Ida Holm teach her son?", "Ida Holm taught him to knit.", "knit"),
         ("Who owns the mill?", "The mill is owned by the miller Jon Dahl.", "Jon Dahl"),
         ("What are the visiting hours of the ward?", "The ward is open from 14:00 to 16:00.", "14:00"),
+        ("On which days does Ida Holm work?", "Ida Holm volunteers on Mondays.", "Mondays"),
         ("In which years did the mill burn?", "The mill burned three times, in 1890, 1901 and 1922.", "1890"),
     ],
 )

@@ -97,7 +97,7 @@ def asked_part(row: Example) -> Span | None:
         return _name_of(row, _first(places, names, words, parts), names)
     if asked == "time":
         times = [part for part, kind in zip(parts, kinds, strict=True) if kind in _TIMES]
-        return _first(times, parts)
+        return _first(times, [part for part in parts if part not in predicates], parts)
     if asked == "amount":
         values = [part for part, kind in zip(parts, kinds, strict=True) if kind is not None and kind not in _TIMES]
         # A number may be in words; "one" is a pronoun more often than a number.
