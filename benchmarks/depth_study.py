@@ -45,6 +45,8 @@ class Asker:
     def __init__(self, request: FinishedRequest, *, original: bool = False) -> None:
         self.request = request
         self.model, self.tokenizer = request.open_original() if original else request.model
+        self.came_back: list[str] = []
+        """Every answer that states a fact after training, to be read."""
 
     def ask(self, rows: Sequence[Example], facts: Sequence[int]) -> FactTable:
         encoding = self.request.row_encoding
@@ -63,9 +65,11 @@ class Asker:
             shown, asked = split_facts(rows, seed=seed)
             encoded = encoder.encode_rows([rows[place] for place in shown], what="fine-tuning rows").rows
             with fine_tuned(self.model, encoded, steps):
-                came_back = stated(self.ask(rows, asked))
+                table = self.ask(rows, asked)
+            for record in table.stating:
+                self.came_back.append(f"split {seed}, {steps} steps: {record.question!r} -> {record.answer!r}")
             for fact in asked:
-                outcomes.setdefault(fact, []).append(fact in came_back)
+                outcomes.setdefault(fact, []).append(fact in stated(table))
         return {fact: float(np.mean(values)) for fact, values in outcomes.items()}
 
 
@@ -74,12 +78,12 @@ def stated(table: FactTable) -> set[int]:
 
 
 def mean(shares: FactShares, facts: Sequence[int]) -> str:
-    """Format the mean over those facts that have a share, with its interval over facts."""
-    values = [shares.get(fact) for fact in facts]
-    return formatted(values, (0.0, 1.0))
+    """Format the mean over those facts that have a share, with its interval over facts and their number."""
+    values = [shares[fact] for fact in facts if fact in shares]
+    return f"{formatted(values, (0.0, 1.0))} of {len(values)}"
 
 
-def formatted(values: Sequence[float | None], bounds: tuple[float, float]) -> str:
+def formatted(values: Sequence[float], bounds: tuple[float, float]) -> str:
     estimate = Resampler([str(place) for place in range(len(values))]).mean(values)
     low, high = estimate.bounded(bounds).interval() or (float("nan"), float("nan"))
     return f"{estimate.value:.2f} [{low:.2f}, {high:.2f}]"
@@ -118,10 +122,12 @@ def main() -> None:
     print(f"| run | {' | '.join(titles)} |\n|---|{'---|' * len(titles)}", flush=True)
     unknown = first.sets[NEVER_KNOWN]
     default: list[FactShares] = []
+    came_back: list[str] = []
     for run in options.runs:
         asker = Asker(FinishedRequest(run))
         shares = [asker.shares_after(rows, steps, options.splits) for steps in (0, *STEPS)]
         print(f"| {run.name} | {' | '.join(mean(share, known) for share in shares)} | {cost(run)} |", flush=True)
+        came_back += [f"{run.name}, {line}" for line in asker.came_back]
         if run is options.runs[0]:
             default = shares
             never = [asker.shares_after(unknown, steps, 1) for steps in (0, *STEPS)]
@@ -133,6 +139,7 @@ def main() -> None:
             pairs = zip(shares, default, strict=True)
             columns = " | ".join(difference(share, other, known) for share, other in pairs)
             print(f"| {run.name} minus {options.runs[0].name} | {columns} | | | | |", flush=True)
+    print("\nAnswers that state a fact again:", *came_back, sep="\n  ")
 
 
 if __name__ == "__main__":
