@@ -20,6 +20,7 @@ from atwu.request.unlearn import _next_commands, unlearn
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     FORGOTTEN,
+    NO_NEIGHBOURS,
     NOT_FORGOTTEN,
     NOTHING,
     PARTLY,
@@ -120,6 +121,8 @@ def test_sets_that_were_not_asked_are_no_part_of_the_rule() -> None:
     verdict = verdict_on(table(0).select(set="forget"), before=KNOWN.select(set="forget"))
     assert verdict.outcome == FORGOTTEN
     assert [part.name for part in verdict.criteria][2:] == ["unreadable answers", "retain loss increase"]
+    assert NO_NEIGHBOURS in verdict.not_tested
+    assert NO_NEIGHBOURS not in verdict_on(table(0)).not_tested
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ POINTS = 0.05
 unreadable answers."""
 PARTLY_SHARE = 0.7
 """Share of the answers that stated a fact before, below which the rows count as partly forgotten."""
+NO_NEIGHBOURS = (
+    "whether facts about others are kept: the original model knows no neighbours (--retain FILE with rows about them)"
+)
 QUESTIONS_KEPT = "of these, not trained on"
 """Line of the answers to paraphrases, and to questions about answers; the first line counts them, too."""
 SAMPLES = {FORGET: 3, NEIGHBOURS: 2}
@@ -219,6 +222,8 @@ def decide(
     about_cost = cost_criteria(before, saved, retain_loss_increase, max_retain_increase)
     outcome = _outcome(before.select(set=FORGET), saved.select(set=FORGET), about_facts, about_cost)
     far_from_limit = retain_loss_increase is not None and retain_loss_increase < max_retain_increase / 2
+    if not before.select(set=NEIGHBOURS).records:
+        not_tested = (NO_NEIGHBOURS, *not_tested)
     missed = [criterion.sentence for criterion in (*about_facts, *about_cost) if not criterion.met]
     return RequestVerdict(
         outcome,
