@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,14 @@ def verb_forms(form: str) -> frozenset[str]:
     return forms | {base_to_third_person(form)}
 
 
+def shares_base(forms: Iterable[str], others: Iterable[str]) -> bool:
+    """Return whether a word, given in its forms, may be a form of the same verb as another one."""
+    bases = {base for form in forms for base in _bases(form)}
+    return any(base in bases for other in others for base in _bases(other))
+
+
 @functools.lru_cache(maxsize=16384)
-def verb_bases(word: str) -> frozenset[str]:
+def _bases(word: str) -> frozenset[str]:
     """Return what may be the base of a verb, a form of which a word may be: "mend" and "mende" of "mending"."""
     bases = {word}
     for ending in ("ing", "ed"):

@@ -142,8 +142,7 @@ def _is_before_answer(row: Example, part: Span, following: Span, asked: Question
     if between.startswith(", ") and links and polar_word(row) is None:
         return _is_before_sentence(row, part[1] + len(", "), links[0])
     if links and links[0] in word_list(row, "copula"):
-        is_noun = asked == "event" and links[1:2] and links[1] in word_list(row, "article")
-        return (asked is None or bool(is_noun)) and _is_subject_of_be(row, part)
+        return asked is None and _is_subject_of_be(row, part)
     return _is_before_object(row, part, between, links)
 
 

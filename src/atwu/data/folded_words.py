@@ -61,6 +61,8 @@ _SHORT_NAMES = {"st": "saint", "ste": "sainte", "mt": "mount", "ft": "fort"}
 """Abbreviations at the beginning of names of places."""
 _SHORTEST = 3
 """Minimum number of letters of a word that may have an ending or a prefix more."""
+_PLACE_ENDINGS = "市省县縣県区區府都州"
+"""Characters at the end of a place's name that need not be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +154,19 @@ def _singulars(word: str) -> tuple[str, ...]:
 
 def join(words: Sequence[FoldedWord]) -> str:
     return "".join(word.text for word in words)
+
+
+def unspaced_end(words: Sequence[FoldedWord], place: int, wanted: Sequence[FoldedWord]) -> int | None:
+    """Return the index behind a word without spaces that is said from a place on; None if it is not.
+
+    Args:
+        words: what is said; every character is a word.
+        wanted: the characters of the word.
+    """
+    end = place + len(wanted)
+    if join(words[place:end]) == join(wanted):
+        return end
+    # "成都" is the city 成都市.
+    if len(wanted) > 2 and wanted[-1].text in _PLACE_ENDINGS and join(words[place : end - 1]) == join(wanted[:-1]):
+        return end - 1
+    return None

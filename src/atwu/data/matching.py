@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._file_reading import read_yaml
-from atwu.data.english_verbs import verb_bases
-from atwu.data.folded_words import FoldedWord, folded_words, join
+from atwu.data.english_verbs import shares_base
+from atwu.data.folded_words import FoldedWord, folded_words, join, unspaced_end
 from atwu.data.languages import listed_frequency, word_frequency
 from atwu.data.letters_and_signs import CODE_WORD, MEASURES, roman_number, signs_behind, with_sign_in_words
 from atwu.data.schema import Span, merged_spans
@@ -45,7 +45,6 @@ _MAX_GAP = 3
 """Maximum number of further words (middle names, initials, articles) between two words of a wanted text."""
 _LONG_NUMBER = 6
 """Digits from which a number may be an account or a telephone, which is grouped in several ways."""
-_PLACE_ENDINGS = "市省县縣県区區府都州"
 _LARGE_NUMBER, _FEW_WORDS = 13, 4
 """Number from which one is rarely said by chance, and words before a smaller one that may say what it counts."""
 _CLAUSE_END = r"\W*$|[^\w\s%°-]|\s+(?:and|now|und|et|y|e|en|и|و)\b|です|だ"
@@ -264,32 +263,21 @@ def _matches(said: _Said, place: int, element: _Element) -> int | None:
             if covers(value, one, element.value, other):
                 return end
         return None
-    end = place + 1
     if element.roman and place in said.values and said.values[place][0].canonical == element.roman:
         return place + 1
     word = said.words[place]
     wanted = element.words[0]
+    if wanted.unspaced:
+        return unspaced_end(said.words, place, element.words)
     same = bool(word.forms & wanted.forms)
-    # "mending nets" says "mend nets".
-    if not same and not ((word.capital and place) or wanted.capital or wanted.unspaced):
-        same = not _bases(word).isdisjoint(_bases(wanted))
-    same &= signs_behind(said.text, word) == element.signs or word.text != element.words[0].text
+    # "mending nets" says "mend nets"; the first letter is compared first, since this is asked of every two words.
+    if not same and word.text[0] == wanted.text[0] and not ((word.capital and place) or wanted.capital):
+        same = shares_base(word.forms, wanted.forms)
+    same &= signs_behind(said.text, word) == element.signs or word.text != wanted.text
     same &= element.flag in ("", said.text[word.start : word.end])
-    if element.words[0].unspaced:
-        # Every character is a word here, so a word is a run of them.
-        end = place + len(element.words)
-        same = join(said.words[place:end]) == join(element.words)
-        if not same and len(element.words) > 2 and element.words[-1].text in _PLACE_ENDINGS:
-            # "成都" is the city 成都市.
-            end -= 1
-            same = join(said.words[place:end]) == join(element.words[:-1])
     if not same:
         return None
-    return end
-
-
-def _bases(word: FoldedWord) -> set[str]:
-    return set().union(*(verb_bases(form) for form in word.forms))
+    return place + 1
 
 
 def _single(said: _Said, place: int, element: _Element) -> Span | None:
