@@ -14,12 +14,14 @@ from atwu.request import auto_settings
 from atwu.request.auto_settings import (
     LENGTH_OPTIONS,
     MEMORY_STRATEGIES,
+    Choice,
     StrategyEstimate,
     choose,
     first_that_fits,
     method_choices,
     possible_strategies,
 )
+from atwu.request.preparation import settings_shown
 from atwu.training.config import UnlearnConfig
 from atwu.training.memory_estimate import Memory
 
@@ -129,3 +131,11 @@ def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
     assert [first(free) for free in (9.0, 4.2, 1.8)] == ["all weights", "LoRA", "LoRA"]
     with pytest.raises(ValueError, match=r"2\.0 GB.*LoRA.* 1\.0 GB.*cpu.*--batch-size"):
         first(1.0)
+
+
+def test_settings_are_shown_in_a_few_lines() -> None:
+    choices = [Choice(f"setting_{number}", 1 / number, "a reason") for number in range(1, 21)]
+    title, *lines = settings_shown(choices)
+    assert "20 settings" in title and "request.json" in title
+    assert " ".join(line.strip() for line in lines).split()[2] == "setting_3=0.33"
+    assert 2 < len(lines) < 8

@@ -193,7 +193,7 @@ class UnlearnCommand:
     """Unlearn a forget set from a model, and check whether the model has forgotten it.
 
     Needs the original model, what to forget (--forget or --about) and an output folder. Options that are not given are chosen
-    and printed with the reason, unless a learning rate and a length are given. The method is atwu where it is not chosen: with
+    and printed, unless a learning rate and a length are given. The method is atwu where it is not chosen: with
     these two, or with a component of one, such as --weighting. An adaptive controller evaluates during training, adjusts the
     learning rate and ends training; the command then measures the unlearned model and prints a verdict.
 

@@ -197,7 +197,7 @@ class Choice:
         value = self.value
         if isinstance(value, float):
             value = f"{value:.2g}"
-        return f"{self.name} = {value}  ({self.reason})"
+        return f"{self.name}={value}"
 
 
 def is_expert_run(options: Mapping[str, Any]) -> bool:

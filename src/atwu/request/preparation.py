@@ -55,7 +55,7 @@ from atwu.request.related_texts import texts_to_keep
 from atwu.request.request_folder import RequestFolder, RequestRecord, RowsUsed, utc_now
 from atwu.request.retain_set import build_retain
 from atwu.request.row_facts import ModelReader, RowFact, in_brackets, mark_facts, with_facts
-from atwu.request.screen import shorten
+from atwu.request.screen import shorten, wrap_text
 from atwu.request.self_generated_rows import self_generated_forget_rows, self_generated_retain_rows
 from atwu.request.text_wording import count_facts, measure_text_chance, unseen_wordings
 from atwu.request.unlearning_request import UnlearningRequest, UnlearnResult
@@ -151,8 +151,8 @@ def prepare(
         fitted=fitted,
         auto_memory=request.auto_memory,
     )
-    for choice in choices:
-        say(f"  {choice}")
+    for line in settings_shown(choices):
+        say(line)
     training = UnlearnConfig(**chosen_options(request, choices))
     check_run(request.source, training, folder, tokenizer=original.tokenizer)
     written = _write_rows(request, training, original, say)
@@ -339,7 +339,7 @@ def _further_rows(
                 system=system,
             )
     for choice in further:
-        say(f"  {choice}")
+        say(f"{choice.name.replace('_', ' ')} rows: {choice.reason}")
     return further
 
 
@@ -412,8 +412,8 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
     record, generated = files.request(), files.rows("retain")
     kept = () if record.retain is None else request.retain_rows or generated or ()
     say(f"resuming the request prepared at {record.prepared_at}")
-    for choice in record.choices:
-        say(f"  {choice}")
+    for line in settings_shown(record.choices):
+        say(line)
     rows = with_facts(request.rows, record.facts)
     sets = measured_sets(rows, kept, request.holdout_rows, files.rows("general") or (), chained=request.chained)
     return PreparedRequest(sets, generated, record, _marked(request, rows))
@@ -421,6 +421,12 @@ def _resume(request: UnlearningRequest, files: RequestFolder, say: Say) -> Prepa
 
 def _marked(request: UnlearningRequest, rows: Sequence[Example]) -> LoadedRows:
     return dataclasses.replace(request.forget_set, rows=rows, warnings=())  # `run_request` has said them
+
+
+def settings_shown(choices: Sequence[Choice]) -> list[str]:
+    """Return the chosen settings in a few lines, without their reasons."""
+    title = f"{len(choices)} settings are chosen; the reasons are in request/request.json of the output folder:"
+    return [title, *wrap_text(" ".join(map(str, choices)), "  ", "  ")]
 
 
 def facts_shown(rows: Sequence[Example]) -> list[str]:
