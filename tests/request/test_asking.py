@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,66 +14,15 @@ import yaml
 from atwu.benchmarks.sources import load_rows
 from atwu.data.passages import passages, sentences
 from atwu.data.schema import Example
-from atwu.errors import AtwuError
-from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.methods.weightings.related_names import names_by_kind
 from atwu.request.asking.ask import AskRequest, ask_with, choose_passages, recite
 from atwu.request.asking.ask_result import AskResult, render_ask_page
 from atwu.request.asking.asked_facts import AskedFact, Compared, RecitedText
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
 from atwu.request.asking.subject_asker import SubjectAsker, find_subject_kind, first_sentence
-from atwu.request.asking.subject_templates import SHIPPED, SubjectQuestion, is_question, read_templates
+from atwu.request.asking.subject_templates import SHIPPED, is_question, read_templates
+from tests.request.scripted import Scripted, asked_fact, fail_at, says
 
 KINDS = read_templates()
-
-
-class Scripted:
-    """A served model: what it says follows from the last message; some prompts get no answer."""
-
-    def __init__(
-        self, say: Callable[[str], str], *, fails_at: Sequence[int] = (), fails_on: tuple[str, ...] = ()
-    ) -> None:
-        self._say, self._fails_at, self._fails_on = say, fails_at, fails_on
-        self.asked: list[str] = []
-        self.identity = "scripted"
-
-    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Any], None]) -> None:
-        for index, prompt in enumerate(prompts):
-            text = prompt.messages[-1].content
-            self.asked.append(text)
-            if len(self.asked) in self._fails_at or any(words in text for words in self._fails_on):
-                on_done([(index, Generation("", 0, "503 overloaded"))])
-            else:
-                on_done([(index, Generation(self._say(text), 5))])
-
-
-def says(answers: Mapping[str, str], otherwise: str = "I don't know.") -> Callable[[str], str]:
-    """Return a model that answers by words that a question contains, the first that fit."""
-
-    def say(text: str) -> str:
-        lowered = text.lower()
-        for words, answer in answers.items():
-            if all(word in lowered for word in words.split(" & ")):
-                return answer
-        return otherwise
-
-    return say
-
-
-def fail_at(generate: Callable[..., None], words: str) -> Callable[..., None]:
-    """Return a generator that gives up, as a client does whose server fails again and again."""
-
-    def fail(prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Any], None]) -> None:
-        if any(words in prompt.messages[-1].content for prompt in prompts):
-            raise AtwuError("20 requests in a row failed")
-        generate(prompts, decoding, on_done)
-
-    return fail
-
-
-def question(*ways: str, subject: str | None = None) -> SubjectQuestion:
-    return SubjectQuestion(ways, "template", subject)
-
 
 # Templates
 
@@ -155,208 +103,6 @@ def test_a_sentence_that_was_cut_off_ends_before_its_last_comma() -> None:
 
 def test_a_sentence_that_was_cut_off_is_no_statement() -> None:
     assert sentences("One is here. Two is there. Three was") == ["One is here.", "Two is there."]
-
-
-# What a model knows
-
-
-def test_what_a_model_repeats_in_most_askings_is_known() -> None:
-    model = Scripted(says({"capital & varn": "The capital of Varn is Lumo.", "capital": "The capital is Sted."}))
-    (fact,) = ask_for_facts(
-        SubjectAsker(model),
-        [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")],
-        kinds=[KINDS["place"]],
-        progress="test",
-    )
-    assert fact.key_text == "Lumo"
-    assert fact.agree == fact.askings > 4
-    assert fact.known
-    assert fact.row.answer[slice(*fact.row.forget_spans[0])] == "Lumo"  # type: ignore[index]
-
-
-def test_what_is_said_of_every_name_is_no_fact() -> None:
-    model = Scripted(says({}, "It is famous for its Renaissance festival."))
-    (fact,) = ask_for_facts(
-        SubjectAsker(model),
-        [question("What is Varn famous for?", "Varn is famous for", subject="Varn")],
-        kinds=[KINDS["place"]],
-        progress="test",
-    )
-    assert fact.repeated
-    assert fact.told_apart is False
-    assert not fact.known
-
-
-def test_what_changes_with_every_asking_is_not_known() -> None:
-    towns = iter(["Lumo", "Sted", "Arva", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
-    model = Scripted(lambda text: f"It is in {next(towns)}.")
-    (fact,) = ask_for_facts(
-        SubjectAsker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
-    )
-    assert not fact.known
-    assert fact.agree == 1
-    assert fact.askings == len(model.asked) == 3, "asked further though the first answers have nothing in common"
-
-
-def test_what_two_first_answers_share_is_asked_in_all_ways() -> None:
-    towns = iter(["Lumo", "Sted", "Lumo", "Belk", "Cora", "Dorn", "Evas", "Fenn"])
-    model = Scripted(lambda text: f"It is in {next(towns)}.")
-    (fact,) = ask_for_facts(
-        SubjectAsker(model), [question("Where is Varn?", "Varn lies in", "Where does Varn lie?")], progress="test"
-    )
-    assert (fact.key_text, fact.agree, fact.askings) == ("Lumo", 2, 8)
-    assert len(model.asked) == 8
-    assert not fact.known
-
-
-def test_of_several_parts_only_those_are_marked_that_are_repeated() -> None:
-    def say(text: str) -> str:
-        if text == "Where was Ida Holm born?":
-            return "Ida Holm was born in Ulm, Norway."
-        if "Ida Holm" in text or "ida holm" in text:
-            return "Ida Holm was born in Norway."
-        return "In Spain."
-
-    (fact,) = ask_for_facts(
-        SubjectAsker(Scripted(say)),
-        [question("Where was Ida Holm born?", "Ida Holm was born in", subject="Ida Holm")],
-        kinds=[KINDS["person"]],
-        progress="test",
-    )
-    assert fact.key_text == "Norway"
-    assert [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()] == ["Norway"]
-
-
-def test_every_mention_of_what_is_repeated_is_marked() -> None:
-    def say(text: str) -> str:
-        if "varn" not in text.lower():
-            return "It is Greek."
-        if text == "Who is Varn named after?":
-            return "Varn has the name of a Roman deity, of the Roman god."
-        return "Varn is named after a Roman."
-
-    (fact,) = ask_for_facts(
-        SubjectAsker(Scripted(say)),
-        [question("Who is Varn named after?", "Varn is named after", subject="Varn")],
-        kinds=[KINDS["place"]],
-        progress="test",
-    )
-    assert fact.key_text == "Roman"
-    marked = [fact.row.answer[start:end] for start, end in fact.row.forget_spans or ()]
-    assert sum("Roman" in text for text in marked) == fact.row.answer.count("Roman") == 2
-
-
-def test_the_answer_of_the_row_is_one_that_says_what_most_askings_say() -> None:
-    """A first answer beside the point does not hide a fact that all other askings agree on."""
-
-    asked: list[str] = []
-
-    def say(text: str) -> str:
-        asked.append(text)
-        if len(asked) == 1:
-            return "It is a matter of debate."
-        return "The capital of Varn is Lumo." if "varn" in text.lower() else "It is Rome."
-
-    (fact,) = ask_for_facts(
-        SubjectAsker(Scripted(say)),
-        [question("What is the capital of Varn?", "Which town rules Varn?", subject="Varn")],
-        kinds=[KINDS["place"]],
-        progress="test",
-    )
-    assert (fact.row.question, fact.row.answer) == ("What is the capital of Varn?", "The capital of Varn is Lumo.")
-    assert fact.known
-    assert fact.agree < fact.askings
-
-
-def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
-    model = Scripted(says({"varn & river": "It is indeed the Oder."}, "It is indeed a matter of debate."))
-    asked = [
-        question(f"What is the {what} of Varn?", subject="Varn") for what in ("river", "dish", "flag", "king", "bird")
-    ]
-    facts = ask_for_facts(SubjectAsker(model), asked, kinds=[KINDS["place"]], progress="test")
-    assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
-
-
-def test_a_question_about_a_document_whose_answer_is_not_in_its_sentence_is_dropped() -> None:
-    asked = SubjectQuestion(("Which country is Varn a rival of?",), "document", None, "Varn is a rival of Sted.")
-    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Arva."))), [asked], progress="test") == []
-    assert ask_for_facts(SubjectAsker(Scripted(says({}, "It is Sted."))), [asked], progress="test") != []
-
-
-def test_an_own_question_is_answered_by_a_name_in_a_sentence_about_the_subject() -> None:
-    asked = SubjectQuestion(("Which country is Varn a rival of?",), "own question", "Varn")
-    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Arva is a major player."))), [asked], progress="test") == []
-    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Varn has a rich culture."))), [asked], progress="test") == []
-    (fact,) = ask_for_facts(SubjectAsker(Scripted(says({}, "Varn is a rival of Sted."))), [asked], progress="test")
-    assert fact.key_text == "Sted"
-
-
-def test_an_own_question_whose_answer_its_statement_does_not_say_is_dropped() -> None:
-    """A small model asks beside the point: of "Varn trades with Sted" it asks which country Varn is famous in."""
-    asked = SubjectQuestion(("Which country is Varn famous in?",), "own question", "Varn", "Varn trades with Sted.")
-    assert ask_for_facts(SubjectAsker(Scripted(says({}, "Varn is famous in Arva."))), [asked], progress="test") == []
-
-
-def test_a_form_of_the_subjects_name_is_no_fact() -> None:
-    model = Scripted(says({"varnia": "It was the Varnians, in the Oder valley."}, "It was the Romans."))
-    (fact,) = ask_for_facts(
-        SubjectAsker(model),
-        [question("Who built the walls of Varnia?", "The walls of Varnia were built by", subject="Varnia")],
-        kinds=[KINDS["place"]],
-        progress="test",
-    )
-    assert fact.key_text == "Oder valley"
-
-
-def asked_fact(key_text: str, agree: int, probability: float | None = None) -> AskedFact:
-    """A fact that so many of ten askings say."""
-    row = Example.from_qa(f"What is said {agree} times?", f"It is {key_text}.")
-    return AskedFact(row, key_text, agree, 10, "template", probability=probability, told_apart=True)
-
-
-@pytest.mark.parametrize(
-    ("fact", "known"),
-    [
-        (asked_fact("Lumo", 6), True),
-        (asked_fact("Lumo", 5), False),
-        (asked_fact("1921", 6), True),
-        (asked_fact("rich cultural heritage", 6), False),
-        (asked_fact("rich cultural heritage", 7), True),
-        (asked_fact("Lumo", 7, probability=0.1), False),
-        (asked_fact("Lumo", 8, probability=0.1), True),
-        (asked_fact("Lumo", 6, probability=0.3), True),
-    ],
-)
-def test_words_and_unlikely_answers_need_more_agreement(fact: AskedFact, known: bool) -> None:
-    assert fact.known is known
-
-
-def test_an_answer_that_a_surer_question_gets_needs_more_agreement() -> None:
-    tower, palace, capital = (
-        asked_fact("Tall Tower of Lumo", 9),
-        asked_fact("Tall Tower of Lumo", 6),
-        asked_fact("Sted", 6),
-    )
-    assert [fact.known for fact in mark_guesses([palace, capital, tower])] == [False, True, True]
-    church = asked_fact("Tall Tower of Lumo", 8)
-    assert [fact.known for fact in mark_guesses([church, tower])] == [True, True]
-
-
-def test_refusals_give_no_fact() -> None:
-    model = Scripted(says({"who": "I'm sorry, I don't know who that is."}))
-    assert ask_for_facts(SubjectAsker(model), [question("Who is Varn?")], progress="test") == []
-
-
-def test_another_model_is_counted_by_the_key_text_of_the_first() -> None:
-    asked = [question("What is the capital of Varn?", "The capital of Varn is", subject="Varn")]
-    before = SubjectAsker(Scripted(says({"capital & varn": "The capital of Varn is Lumo."}, "The capital is Sted.")))
-    after = SubjectAsker(Scripted(says({}, "The capital is Sted.")))
-    facts = ask_for_facts(before, asked, kinds=[KINDS["place"]], progress="test")
-    (fact,) = compare_facts(after, facts, asked)
-    assert fact.compared is not None
-    assert fact.compared.answer == "The capital is Sted."
-    assert fact.compared.agree == 0
-    assert fact.compared.askings == fact.askings
 
 
 # Kinds of subjects

@@ -136,6 +136,7 @@ def test_runs_that_cannot_fit_are_rejected_and_close_ones_are_tried() -> None:
 def test_settings_are_shown_in_a_few_lines() -> None:
     choices = [Choice(f"setting_{number}", 1 / number, "a reason") for number in range(1, 21)]
     title, *lines = settings_shown(choices)
-    assert "20 settings" in title and "request.json" in title
+    assert "20 settings" in title
+    assert "request.json" in title
     assert " ".join(line.strip() for line in lines).split()[2] == "setting_3=0.33"
     assert 2 < len(lines) < 8
