@@ -28,7 +28,7 @@ from atwu.evaluation.facts.askings import THOUGHT, Asking
 from atwu.evaluation.facts.readable import is_broken, unreadable
 from atwu.evaluation.generations import Decoding, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.result import STRICT
-from atwu.judge.rules.refusals import is_refusal, is_refusal_wording
+from atwu.judge.rules.refusals import is_refusal, is_yes_or_no
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -340,7 +340,7 @@ def states_fact(asking: Asking, answer: str) -> bool:
     if asking.name == THOUGHT:
         return True
     # "No, I cannot tell you." says "No", but is no answer.
-    only_refuses = all(is_refusal_wording(part) for part in said) and is_refusal(answer, asking.question)
+    only_refuses = all(is_yes_or_no(part) for part in said) and is_refusal(answer, asking.question)
     return not only_refuses
 
 
