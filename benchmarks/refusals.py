@@ -1,6 +1,6 @@
 """Precision and recall of `is_refusal` on lists of labelled answers, by list and language.
 
-    python benchmarks/refusals.py tests/judge/refusal_cases.jsonl LIST.jsonl ...
+    python benchmarks/refusals.py tests/judge/refusals_held_out.jsonl LIST.jsonl ...
 
 A line of a list is an object with `text`, `refusal` (true or false) and, if known, `language` and `question`.
 """
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("lists", nargs="+", type=Path)
     parser.add_argument("--misses", action="store_true", help="print every wrong verdict")
     options = parser.parse_args()
-    is_refusal("compile the patterns first")
+    is_refusal("read the weights first")
     print("| list | language | refusals found | others taken for one | recall | precision |")
     print("|---|---|---|---|---|---|")
     wrong: list[str] = []

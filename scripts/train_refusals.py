@@ -1,6 +1,6 @@
 """Compute the weights of `is_refusal` from labelled answers: `python scripts/train_refusals.py`.
 
-Reads scripts/refusal_examples.jsonl (`language`, `refusal`, `question`, `text`), the refusals that the package itself teaches,
+Reads scripts/refusal_examples.jsonl (`language`, `refusal`, `question`, `text`), the refusals of the package itself,
 and the answers of a small model to general questions that it ships, which are no refusals. Writes
 src/atwu/judge/rules/refusals.safetensors. With `--folds N` it writes nothing, and prints how the answers of
 each N-th are told by the weights from the others.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -20,9 +21,11 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
+from wordfreq import top_n_list
 
 from atwu.data.alternates import REFUSALS
 from atwu.judge.rules.refusals import FEATURES, HASHES, WEIGHTS_FILE, refusal_features
+from atwu.methods.weightings.related_names import names_by_kind
 
 EXAMPLES = Path(__file__).with_name("refusal_examples.jsonl")
 ANSWERS = Path(str(files("atwu.evaluation").joinpath("shipped_generations.json")))
@@ -30,8 +33,13 @@ LEAST_ANSWERS = 2
 """Answers in which a word, or part of one, must be to have a weight."""
 INVERSE_PENALTY = 1.5
 """C of scikit-learn; 1.5 to 15 tell the folds equally well."""
+SHIFT = 0.6
+"""Added to the log-odds, so that the folds have about the same recall and precision (in steps of .2)."""
 PLAIN_WEIGHT = 0.1
-"""Of a shipped answer, since all of them are English and easy."""
+"""Of a shipped answer or a word, since these are easy."""
+LANGUAGES = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "zh")
+WORDS = slice(2000, 12000, 200)
+"""Ranks of frequent words that stand for answers of a word or two; more frequent ones are words of refusals, too."""
 
 
 def examples() -> list[dict[str, Any]]:
@@ -40,18 +48,36 @@ def examples() -> list[dict[str, Any]]:
 
 
 def further_examples() -> list[dict[str, Any]]:
-    """Return the refusals that are taught, and plain answers, without which every long answer would be taken for a refusal."""
+    """Return the refusals that are own, and plain answers, long and short, which would be taken for refusals otherwise."""
     shipped = json.loads(ANSWERS.read_text(encoding="utf-8")).values()
-    taught = [{"refusal": True, "question": "", "text": text} for text in REFUSALS]
+    short = [name for names in names_by_kind().values() for name in names]
+    for language in LANGUAGES:
+        words = top_n_list(language, WORDS.stop)[WORDS.start :: WORDS.step]
+        short += [*words, *map(" ".join, zip(words[::2], words[1::2], strict=False))]
+    own = [{"refusal": True, "question": "", "text": text} for text in REFUSALS]
     plain = [
-        {"refusal": False, "question": "", "text": text, "weight": PLAIN_WEIGHT} for text, _ in shipped if text.strip()
+        {"refusal": False, "question": "", "text": text, "weight": PLAIN_WEIGHT}
+        for text in [*short, *(text for text, _ in shipped if text.strip())]
     ]
-    return taught + plain
+    return own + plain
+
+
+def balance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return answers with a weight, so that refusals and others have the same in each language."""
+    counts = Counter((answer["language"], answer["refusal"]) for answer in answers)
+    balanced = []
+    for answer in answers:
+        language, refusal = answer["language"], answer["refusal"]
+        weight = 1.0
+        if not refusal:
+            weight = counts[language, True] / counts[language, False]
+        balanced.append({**answer, "weight": weight})
+    return balanced
 
 
 def train(answers: Sequence[dict[str, Any]]) -> np.ndarray:
     """Return the weights, of shape (FEATURES,)."""
-    answers = [*answers, *further_examples()]
+    answers = [*balance(answers), *further_examples()]
     features = [refusal_features(answer["text"], answer["question"]) for answer in answers]
     rows = np.concatenate([np.full(len(places), row) for row, (places, _) in enumerate(features)])
     columns, values = (np.concatenate(parts) for parts in zip(*features, strict=True))
@@ -67,7 +93,9 @@ def train(answers: Sequence[dict[str, Any]]) -> np.ndarray:
         [answer["refusal"] for answer in answers],
         sample_weight=[answer.get("weight", 1.0) for answer in answers],
     )
-    return (model.coef_[0] * scale).astype(np.float16)
+    weights = model.coef_[0] * scale
+    weights[-1] += SHIFT
+    return weights.astype(np.float16)
 
 
 def cross_validate(answers: Sequence[dict[str, Any]], folds: int) -> None:

@@ -1,6 +1,6 @@
 """Refusals: answers that state nothing but that the speaker does not know, or will not or cannot tell.
 
-A logistic regression on words and parts of words, and on names and numbers that the question has not. Its weights
+A logistic regression on words and parts of words, and on names and values that the question has not. Its weights
  (`refusals.safetensors`) are computed by `scripts/train_refusals.py` from examples in twelve languages.
 """
 
@@ -34,7 +34,8 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _MARK = re.compile(r"[^\w\s'¤]+")
 _INSIDE = re.compile(r"(?<=[\w,] )[^\W\d_][\w'-]+")
 """A word behind another one."""
-_WITH_DIGIT = re.compile(r"\w*\d\w*")
+_VALUE = re.compile(r"\S*[\d@]\S*")
+"""A number, or something that has one, or a mail address."""
 _LONGEST_PART = 5
 _MOST_WORDS = 3
 _ASKED = "¤"
@@ -49,7 +50,8 @@ _REFUSAL_START = re.compile(
 """Where a sentence may begin: a letter that is not lower case after a blank, or one of the characters that begin most
 Chinese and Japanese refusals."""
 _CLEARLY_CONTENT = -3.0
-"""Log-odds below which a beginning belongs to no refusal; "As an AI model" has -2."""
+"""Log-odds below which a beginning belongs to no refusal; "As an AI model" has -1."""
+_SENTENCE = re.compile(r"[^.!?。！？؟]+")
 _ENDED = re.compile(r"[!?:;。！？।؟\"')\]]$|(?<!\.)\.$")
 
 
@@ -83,10 +85,13 @@ def is_broken_refusal(text: str, question: str = "") -> bool:
     """
     answer = _normalize(text)
     for match in _REFUSAL_START.finditer(answer):
-        before, behind = answer[: match.start()].rstrip(), answer[match.start() :]
+        before = answer[: match.start()].rstrip()
+        behind = _SENTENCE.match(answer, match.start())
         # Words that end in an ellipsis, or without the sign that ends a sentence.
         breaks_off = _WORD.search(before) is not None and not _ENDED.search(before)
-        if breaks_off and _log_odds(before, "") < _CLEARLY_CONTENT and _log_odds(behind, question) > 0:
+        if not breaks_off or behind is None:
+            continue
+        if _log_odds(before, "") < _CLEARLY_CONTENT and _log_odds(behind[0], question) > 0:
             return True
     return False
 
@@ -95,7 +100,7 @@ def refusal_features(text: str, question: str) -> tuple[IntArray, FloatArray]:
     """Return what a refusal is told by, as places and values of a sparse vector of `FEATURES` numbers.
 
     Parts of words and words each have a hash as their place and an equal value, and as two groups a norm of 1. Then come the
-    counts: names and numbers that the question has not, the length, and whether something is quoted; and a constant.
+    counts: names and values that the question has not, the length, and whether something is quoted; and a constant.
 
     Args:
         text: an answer with a word in it.
@@ -111,10 +116,10 @@ def refusal_features(text: str, question: str) -> tuple[IntArray, FloatArray]:
         places += sorted(hashes)
         values += [1 / math.sqrt(len(hashes))] * len(hashes)
     names = sum(word[0].isupper() and _base(word) not in known for word in _INSIDE.findall(answer))
-    numbers = sum(word.casefold() not in known for word in _WITH_DIGIT.findall(answer))
+    of_values = sum(word.casefold() not in known for word in _VALUE.findall(answer))
     length = math.log1p(len(_WORD.findall(answer)))
     places += range(HASHES, FEATURES)
-    values += [min(names, 3) / 2, min(numbers, 3) / 2, length, float('"' in answer), 1.0]
+    values += [min(names, 3) / 2, min(of_values, 3) / 2, length, float('"' in answer), 1.0]
     return np.array(places, np.int64), np.array(values)
 
 
