@@ -1,9 +1,9 @@
 """Compute the weights of `is_refusal` from labelled answers: `python scripts/train_refusals.py`.
 
-Reads scripts/refusal_examples.jsonl (`language`, `refusal`, `question`, `text`), the refusals of the package itself,
-and the answers of a small model to general questions that it ships, which are no refusals. Writes
-src/atwu/judge/rules/refusals.safetensors. With `--folds N` it writes nothing, and prints how the answers of
-each N-th are told by the weights from the others.
+Reads scripts/refusal_examples.jsonl (`language`, `refusal`, `question`, `text`), the refusals of the package itself, and
+plain answers: of a small model to general questions, names, and frequent words. Writes
+src/atwu/judge/rules/refusals.safetensors. With `--folds N` it writes nothing, and prints how the answers of each N-th are
+told by the weights from the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def examples() -> list[dict[str, Any]]:
 
 
 def further_examples() -> list[dict[str, Any]]:
-    """Return the refusals that are own, and plain answers, long and short, which would be taken for refusals otherwise."""
+    """Return the refusals of the package, and plain answers, long and short, which would be taken for refusals otherwise."""
     shipped = json.loads(ANSWERS.read_text(encoding="utf-8")).values()
     short = [name for names in names_by_kind().values() for name in names]
     for language in LANGUAGES:

@@ -45,7 +45,7 @@ def test_case_quotes_and_wide_letters_do_not_matter(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "...", "I don't know. " + "It was a mill. " * 100])
+@pytest.mark.parametrize("text", ["", "  ", "...", "It was ...  !", "I don't know. " + "It was a mill. " * 100])
 def test_no_refusal_without_words_or_with_content(text: str) -> None:
     assert not is_refusal(text)
 

@@ -1,7 +1,7 @@
 """Refusals: answers that state nothing but that the speaker does not know, or will not or cannot tell.
 
 A logistic regression on words and parts of words, and on names and values that the question has not. Its weights
- (`refusals.safetensors`) are computed by `scripts/train_refusals.py` from examples in twelve languages.
+(`refusals.safetensors`) are computed by `scripts/train_refusals.py` from examples in twelve languages.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def is_broken_refusal(text: str, question: str = "") -> bool:
         behind = _SENTENCE.match(answer, match.start())
         # Words that end in an ellipsis, or without the sign that ends a sentence.
         breaks_off = _WORD.search(before) is not None and not _ENDED.search(before)
-        if not breaks_off or behind is None:
+        if not breaks_off or behind is None or _WORD.search(behind[0]) is None:
             continue
         if _log_odds(before, "") < _CLEARLY_CONTENT and _log_odds(behind[0], question) > 0:
             return True
