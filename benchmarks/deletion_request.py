@@ -230,7 +230,7 @@ def write(path: Path, rows: Sequence[dict[str, str]]) -> None:
 
 
 def write_rows(kind: str, output: Path, seed: int, forgotten: int) -> None:
-    """Write `all.jsonl` and `forget.jsonl`."""
+    """Write `all.jsonl` and `forget.jsonl`; of people also `strangers.jsonl`, about as many whom no row of the two is about."""
     draw = random.Random(seed)
     if kind == "illnesses":
         rows = illness_rows(draw)
@@ -239,6 +239,9 @@ def write_rows(kind: str, output: Path, seed: int, forgotten: int) -> None:
         names = [f"{first} {last}" for first, last in zip(FIRST, draw.sample(LAST, len(LAST)), strict=True)]
         rows = [row for name in names for row in person_rows(name, draw)]
         forget = [row for row in rows if row["subject"] in names[:forgotten]]
+        # Drawn last, so that the other rows stay what they were.
+        strangers = [f"{FIRST[-1 - place]} {names[place].split()[1]}" for place in range(forgotten, 2 * forgotten)]
+        write(output / "strangers.jsonl", [row for name in strangers for row in person_rows(name, draw)])
     write(output / "all.jsonl", rows)
     write(output / "forget.jsonl", forget)
 

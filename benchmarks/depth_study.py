@@ -4,10 +4,11 @@
     atwu finetune --model smollm2 --data people/all.jsonl --epochs 8 --learning-rate 2e-4 --output people/target
     atwu unlearn --model people/target --forget people/forget.jsonl --output default
     atwu unlearn --model people/target --forget people/forget.jsonl --sam-radius 0.01 --output sam
-    python benchmarks/depth_study.py default sam
+    python benchmarks/depth_study.py default sam --strangers people/strangers.jsonl
 
 The first run is what the others are compared with. A fact comes back if any of the answers to it states it; its value is the
-share of the splits in which it was asked about and came back. Only facts count that the original model states.
+share of the splits in which it was asked about and came back. Only facts count that the original model states. The last line is
+the zero: what training on half of the facts about strangers, of whom the model never heard, makes it state of the other half.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+from atwu.benchmarks.sources import load_rows
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.facts.askings import form_askings, split_facts
-from atwu.evaluation.facts.fact_table import AS_SAVED, NEVER_KNOWN, FactTable, answerer, ask_facts
+from atwu.evaluation.facts.fact_table import AS_SAVED, FactTable, answerer, ask_facts
 from atwu.evaluation.facts.model_states import fine_tuned
 from atwu.evaluation.intervals import Resampler
 from atwu.evaluation.metrics.recall_by_form import NEIGHBOURS
@@ -113,6 +115,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="runs of atwu unlearn on the same rows, first the default")
     parser.add_argument("--splits", type=int, default=3, help="how often the facts are halved")
+    parser.add_argument(
+        "--strangers", required=True, help="rows of the same kind about people of whom the model never heard"
+    )
     options = parser.parse_args()
     first = FinishedRequest(options.runs[0])
     rows = first.sets[FORGET]
@@ -120,7 +125,7 @@ def main() -> None:
     print(f"{len(known)} of {len(rows)} facts are stated by the original model; {options.splits} splits\n")
     titles = ["as saved", *(f"after {steps} steps" for steps in STEPS), "neighbours", "retain loss", "steps", "verdict"]
     print(f"| run | {' | '.join(titles)} |\n|---|{'---|' * len(titles)}", flush=True)
-    unknown = first.sets[NEVER_KNOWN]
+    strangers = load_rows(options.strangers).rows
     default: list[FactShares] = []
     came_back: list[str] = []
     for run in options.runs:
@@ -130,15 +135,14 @@ def main() -> None:
         came_back += [f"{run.name}, {line}" for line in asker.came_back]
         if run is options.runs[0]:
             default = shares
-            never = [asker.shares_after(unknown, steps, 1) for steps in (0, *STEPS)]
-            print(
-                f"| never known | {' | '.join(mean(share, range(len(unknown))) for share in never)} | | | | |",
-                flush=True,
-            )
         else:
             pairs = zip(shares, default, strict=True)
             columns = " | ".join(difference(share, other, known) for share, other in pairs)
             print(f"| {run.name} minus {options.runs[0].name} | {columns} | | | | |", flush=True)
+    asker = Asker(first)
+    shares = [asker.shares_after(strangers, steps, options.splits) for steps in (0, *STEPS)]
+    print(f"| strangers | {' | '.join(mean(share, range(len(strangers))) for share in shares)} | | | | |", flush=True)
+    came_back += [f"strangers, {line}" for line in asker.came_back]
     print("\nAnswers that state a fact again:", *came_back, sep="\n  ")
 
 
