@@ -65,7 +65,7 @@ def test_rows_are_forgotten_with_automatic_settings(
             max_retain_increase=1,  # general questions mean nothing to a model that only ever saw people
             say=say,
         )
-    assert any("learning_rate = 0.0003" in line for line in said)
+    assert any("learning_rate=0.0003" in line for line in said)
     assert any(line.endswith("; training ends") for line in said)
     # What a model of two layers says in other forms is chance, as is how much of it is gibberish.
     assert outcome.verdict.outcome in ("forgotten", "partly forgotten", "forgotten, at too high a cost")

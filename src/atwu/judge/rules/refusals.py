@@ -67,7 +67,26 @@ def is_refusal(text: str, question: str = "") -> bool:
     """
     if _WORD.search(text) is None or len(text) > _LONGEST:
         return False
+    answer, asked = _normalize(text), _normalize(question)
+    if answer == asked or _denies_an_ability(answer, asked):
+        return False
     return _log_odds(text, question) > 0 and not is_broken_refusal(text, question)
+
+
+_ABILITY = re.compile(r"(?<!不)(会|能|可以)|(でき)(?:ます|る)|(할 수 있|수 있)")
+"""An ability that a question asks about, in languages whose verbs have no subject beside them."""
+_OF_SPEAKER = re.compile("[我你您]|教え|答え|あなた|알려|말해|당신")
+"""Speaker or listener, in a question about what these can do."""
+_DENIED = {"でき": "できません|できない", "할 수 있": "수 없", "수 있": "수 없"}
+
+
+def _denies_an_ability(answer: str, asked: str) -> bool:
+    """Return whether an answer says that somebody cannot do what the question asks about: "他会开车吗？" "不会。"."""
+    question = _ABILITY.search(asked)
+    if question is None or _OF_SPEAKER.search(asked) or _OF_SPEAKER.search(answer):
+        return False
+    ability = next(group for group in question.groups() if group is not None)
+    return re.search(_DENIED.get(ability, f"^不{ability}"), answer) is not None
 
 
 def is_yes_or_no(text: str) -> bool:
