@@ -20,7 +20,15 @@ from atwu.judge.open_judge import MODEL_KEY
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import SURE_SHARE, AskedFact, RecitedText
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
+from atwu.request.asking.known_facts import (
+    Answers,
+    ask_for_facts,
+    collect_answers,
+    compare_facts,
+    find_facts,
+    mark_guesses,
+)
+from atwu.request.asking.linked_names import find_linked
 from atwu.request.asking.subject_asker import (
     SubjectAsker,
     SubjectPrompt,
@@ -310,11 +318,14 @@ def _ask_about(
     findings.kinds = tuple(dict.fromkeys((*findings.kinds, *kinds)))
     earlier = len(findings.facts)
     questions = [question for kind in kinds for question in kind.questions(subject)]
-    _ask_new(findings, asker, questions, kinds, progress=f"questions about {subject}")
+    answers = _ask_new(findings, asker, questions, kinds, progress=f"questions about {subject}")
     known = [fact for fact in findings.facts[earlier:] if fact.known]
     say(f"{count_of(len(known), 'answer')} known so far; now what it says by itself")
-    _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
-    findings.facts[earlier:] = mark_guesses(findings.facts[earlier:])
+    answers += _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
+    found = mark_guesses(findings.facts[earlier:])
+    linked = find_linked(asker, subject, kinds[0].name, answers, found)
+    replaced = {fact.row.question for fact in linked}
+    findings.facts[earlier:] = [*(fact for fact in found if fact.row.question not in replaced), *linked]
     if request.hops == 2:
         _ask_chained(findings, asker, subject, findings.facts[earlier:], by_name, say)
 
@@ -326,16 +337,24 @@ def _ask_new(
     kinds: Sequence[SubjectKind],
     *,
     progress: str,
-) -> None:
-    """Ask questions, and add what is not known from earlier ones: an own question often repeats a template."""
+) -> list[Answers]:
+    """Ask questions, and add what is not known from earlier ones: an own question often repeats a template.
+
+    Returns:
+        All that was said.
+    """
     earlier = {fact.key_text.casefold() for fact in findings.facts if fact.known}
     asked_before = {question.question.casefold() for question in findings.asked}
     new = [question for question in questions if question.question.casefold() not in asked_before]
     findings.asked += new
+    collected = []
     for portion in _portions(asker, new):
-        for fact in ask_for_facts(asker, portion, kinds=kinds, progress=progress):
+        answers = collect_answers(asker, portion, progress=progress)
+        collected.append(answers)
+        for fact in find_facts(asker, answers, kinds=kinds, progress=progress):
             if fact.source == "template" or fact.key_text.casefold() not in earlier:
                 findings.facts.append(fact)
+    return collected
 
 
 def _portions(asker: SubjectAsker, items: Sequence[_Item]) -> list[Sequence[_Item]]:

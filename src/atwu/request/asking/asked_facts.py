@@ -19,6 +19,9 @@ pyramid that it knows), or that is not likely."""
 LIKELY_ANSWER = 0.25
 """Probability of the key tokens from which an answer is likely: of the answers about Egypt that SmolLM2 makes up, most have
 less."""
+LEADING_BACK = 2
+"""Questions about an answer, of four, to which a model must name the subject for the two to be linked: of one alone, another
+person or a made-up lake would be."""
 FEWEST_ASKINGS = 4
 """Askings from which this share says something."""
 
@@ -59,6 +62,8 @@ class AskedFact:
     same_as_surer: bool = False
     """Whether another question about the same subject gets this answer in more askings."""
     compared: Compared | None = None
+    leads_back: int = 0
+    """Questions about the key text to which the model names the subject; 0 if none was asked (`linked_names.py`)."""
 
     @property
     def share(self) -> float:
@@ -74,7 +79,15 @@ class AskedFact:
 
     @property
     def known(self) -> bool:
-        """Whether the model says it for this subject rather than for others, as often as such an answer needs."""
+        """Whether the model says it for this subject rather than for others, as often as such an answer needs.
+
+        What leads back to the subject needs no more.
+        """
+        if self.leads_back >= LEADING_BACK:
+            return True
+        if self.same_as_surer and self.key_text.split()[-1].islower():
+            # "A German physicist" answers what his profession was, and nothing else that is asked about him.
+            return False
         needed = KNOWN_SHARE
         if not is_name_or_value(self.key_text):
             needed = WORDS_SHARE
@@ -88,6 +101,8 @@ class AskedFact:
         measured: dict[str, Any] = {"agreement": round(self.share, 3), "askings": self.askings, "source": self.source}
         if self.probability is not None:
             measured["probability"] = round(self.probability, 4)
+        if self.leads_back:
+            measured["leads_back"] = self.leads_back
         if self.compared is not None:
             measured["compared_answer"] = self.compared.answer
             measured["compared_agreement"] = round(self.compared.agree / max(1, self.compared.askings), 3)

@@ -34,7 +34,12 @@ OTHER_SUBJECTS = 4
 SHORTEST_STEM = 4
 """Letters that a word must share with a name to be a form of it; many unrelated words share three."""
 FILLER_QUESTIONS = 2
-"""Questions with a word without a capital in their answers, from which more make it one that the model likes to say."""
+"""Questions with a word without a capital in their answers, from which more make it one that the model likes to say, unless it
+belongs to the subject."""
+FILLER_ROWS = 2
+"""Answers in which the evidence of such a word is measured; those that say it first, which are read fastest."""
+BELONGS_TO_SUBJECT = 2.0
+"""Evidence in nats from which such a word belongs to the subject: "evolution" of a naturalist has 7, "groundbreaking" 1.3."""
 GIVEN_TO_MOST = 0.5
 """Share of these names from which an answer that they get is knowledge about none of them."""
 _ANY_NAMES = ("countries", "scientists", "companies", "people")
@@ -42,11 +47,12 @@ _ANY_NAMES = ("countries", "scientists", "companies", "people")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class Said:
     """What a model said to one asking: its first sentence, with the parts that may carry a fact."""
 
     row: Example
     parts: tuple[Span, ...]
+    """Empty for a refusal."""
 
     def text(self, part: Span) -> str:
         return self.row.answer[part[0] : part[1]]
@@ -56,36 +62,58 @@ class _Said:
         return tuple(self.text(part) for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a model said to questions."""
+
+    questions: tuple[SubjectQuestion, ...]
+    said: tuple[tuple[Said, ...], ...]
+    """Of each question what was said to its askings, without empty answers."""
+    fillers: frozenset[str]
+    """Words that the model likes to say, whatever it is asked."""
+
+
 def ask_for_facts(
     asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, kinds: Sequence[SubjectKind] = (), progress: str
 ) -> list[AskedFact]:
     """Return what a model says to questions, in order, without those that it does not answer at all.
 
-    A question whose first answers have nothing in common is asked no further.
-
     Args:
         kinds: kinds of subjects, whose names are asked about for comparison if the model is served.
         progress: name of the questions in the progress display.
     """
+    return find_facts(asker, collect_answers(asker, questions, progress=progress), kinds=kinds, progress=progress)
+
+
+def collect_answers(asker: SubjectAsker, questions: Sequence[SubjectQuestion], *, progress: str) -> Answers:
+    """Ask questions in three ways, and those of which two answers have something in common in all ways."""
     said = _ask_ways(asker, [(question, _first_ways(asker, question)) for question in questions], progress)
-    fillers = _fillers(said)
+    fillers = _fillers(asker, said)
     agreed = [_agreed_fact(question, sayings, fillers) for question, sayings in zip(questions, said, strict=True)]
     open_places = [place for place, fact in enumerate(agreed) if fact is not None and fact.agree > 1]
     further = [(questions[place], asker.further_ways(questions[place])) for place in open_places]
     for place, sayings in zip(open_places, _ask_ways(asker, further, f"{progress}, in other ways"), strict=True):
         said[place] += sayings
-    fillers = _fillers(said)
-    facts = [
-        fact
-        for question, sayings in zip(questions, said, strict=True)
-        if (fact := _agreed_fact(question, sayings, fillers)) is not None
+    return Answers(tuple(questions), tuple(tuple(sayings) for sayings in said), fillers)
+
+
+def find_facts(
+    asker: SubjectAsker, answers: Answers, *, kinds: Sequence[SubjectKind] = (), progress: str
+) -> list[AskedFact]:
+    """Return what most answers to each question say, and whether the model says it for its subject rather than for others.
+
+    A question to which no answer says anything has no fact.
+    """
+    agreed = [
+        _agreed_fact(question, sayings, answers.fillers)
+        for question, sayings in zip(answers.questions, answers.said, strict=True)
     ]
-    return _compared_with_other_names(asker, facts, kinds, progress)
+    return _compared_with_other_names(asker, [fact for fact in agreed if fact is not None], kinds, progress)
 
 
 def _ask_ways(
     asker: SubjectAsker, ways: Sequence[tuple[SubjectQuestion, Sequence[SubjectPrompt]]], progress: str
-) -> list[list[_Said]]:
+) -> list[list[Said]]:
     """Ask questions in some ways, and return of each what was said, without empty answers."""
     answers = iter(asker.ask([way for _, several in ways for way in several], progress=progress))
     said = []
@@ -101,11 +129,17 @@ def mark_guesses(facts: Sequence[AskedFact]) -> list[AskedFact]:
     surer: list[str] = []
     for place in sorted(range(len(facts)), key=lambda place: -facts[place].share):
         fact = facts[place]
-        same = any(states(fact.key_text, key_text) for key_text in surer)
+        same = any(states(fact.key_text, key_text) or _same_description(fact.key_text, key_text) for key_text in surer)
         marked[place] = replace(fact, same_as_surer=same)
         if fact.known and not same:
             surer.append(fact.key_text)
     return marked
+
+
+def _same_description(one: str, other: str) -> bool:
+    """Return whether two texts differ in what goes before one noun: "German physicist" and "renowned physicist"."""
+    last = one.split()[-1]
+    return last.islower() and last == other.split()[-1]
 
 
 def compare_facts(
@@ -138,14 +172,14 @@ def _all_ways(asker: SubjectAsker, question: SubjectQuestion) -> list[SubjectPro
     return [*_first_ways(asker, question), *asker.further_ways(question)]
 
 
-def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
+def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> Said:
     """Return the first sentence of an answer; a sentence that the model completed begins with its opening."""
     sentence = first_sentence(answer)
     if way.opening and not sentence.startswith(way.opening):
         sentence = f"{way.opening} {sentence}"
     row = Example.from_qa(question.question, sentence, subject=question.subject)
     if not is_text(sentence) or is_refusal(sentence, question.question):
-        return _Said(row, ())
+        return Said(row, ())
     units = answer_units(row)
     parts = tuple(
         span
@@ -155,7 +189,25 @@ def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> _Said:
             span[0] <= unit.start < span[1] and unit.content and not (unit.asked or unit.inflected) for unit in units
         )
     )
-    return _Said(row, parts)
+    if _is_beside(question, sentence):
+        # "Albert Einstein was a physicist who ..." may be his profession. "Albert Einstein was born in a Jewish family in
+        # Germany" does not name his father.
+        parts = parts[:1]
+    return Said(row, parts)
+
+
+def _is_beside(question: SubjectQuestion, sentence: str) -> bool:
+    """Return whether a sentence says something about the subject, but nothing of what was asked, in any wording.
+
+    Asked who somebody's father was, a small model says where this person was born.
+    """
+    subject = question.subject
+    if not subject or not find_mentions(sentence, subject):
+        return False
+    asked = replace_words(" ".join(question.ways), subject, "").strip()
+    has_content = any(unit.content for unit in answer_units(Example((), asked)))
+    row = Example.from_qa(asked, replace_words(sentence, subject, ""))
+    return has_content and not any(unit.content and (unit.asked or unit.inflected) for unit in answer_units(row))
 
 
 def _same_stem(word: str, name: str) -> bool:
@@ -164,14 +216,39 @@ def _same_stem(word: str, name: str) -> bool:
     return word.startswith(stem)
 
 
-def _fillers(said: Sequence[Sequence[_Said]]) -> frozenset[str]:
-    """Return the words without a capital that a model says whatever it is asked: "indeed", "ancient", "traditional"."""
+def _fillers(asker: SubjectAsker, said: Sequence[Sequence[Said]]) -> frozenset[str]:
+    """Return the words without a capital that a model says whatever it is asked: "indeed", "ancient", "traditional".
+
+    With weights, a word that it would not say of other subjects is none: somebody known for one thing is known for it in the
+    answer to every question.
+    """
     questions: Counter[str] = Counter()
     for sayings in said:
         questions.update(
             {word for saying in sayings for text in saying.texts for word in text.split() if word.islower()}
         )
-    return frozenset(word for word, count in questions.items() if count > FILLER_QUESTIONS)
+    often = sorted(word for word, count in questions.items() if count > FILLER_QUESTIONS)
+    if asker.read is None:
+        return frozenset(often)
+    sayings = [saying for several in said for saying in several]
+    readings = [(word, row) for word in often for row in _rows_until(word, sayings)]
+    evidence = evidence_of([row for _, row in readings], asker.read, asker.read.neighbours)
+    by_word: dict[str, list[float]] = {}
+    for (word, row), values in zip(readings, evidence, strict=True):
+        last = max(place for place, unit in enumerate(answer_units(row)) if unit.end == len(row.answer))
+        by_word.setdefault(word, []).append(float(values[last]))
+    return frozenset(word for word, values in by_word.items() if np.mean(values) < BELONGS_TO_SUBJECT)
+
+
+def _rows_until(word: str, sayings: Iterable[Said]) -> list[Example]:
+    """Return the answers that say a word first, each ending behind it."""
+    rows = []
+    for saying in sayings:
+        answer = saying.row.answer
+        ends = [unit.end for unit in answer_units(saying.row) if answer[unit.start : unit.end] == word]
+        if ends and any(word in text.split() for text in saying.texts):
+            rows.append(saying.row.with_answer(answer[: ends[0]]))
+    return sorted(rows, key=lambda row: len(row.answer))[:FILLER_ROWS]
 
 
 def _is_filler(text: str, fillers: frozenset[str], subject: str | None) -> bool:
@@ -180,7 +257,7 @@ def _is_filler(text: str, fillers: frozenset[str], subject: str | None) -> bool:
     return all(word in fillers or any(_same_stem(word.casefold(), name) for name in own) for word in text.split())
 
 
-def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: frozenset[str]) -> AskedFact | None:
+def _agreed_fact(question: SubjectQuestion, sayings: Sequence[Said], fillers: frozenset[str]) -> AskedFact | None:
     """Return what most answers to a question say; None if no answer says anything."""
     texts = dict.fromkeys(
         text for saying in sayings for text in saying.texts if not _is_filler(text, fillers, question.subject)
@@ -213,7 +290,7 @@ def _agreed_fact(question: SubjectQuestion, sayings: Sequence[_Said], fillers: f
     return AskedFact(row, key, most, len(sayings), question.source, subject=question.subject)
 
 
-def _answer_with(key: str, question: SubjectQuestion, sayings: Sequence[_Said]) -> _Said:
+def _answer_with(key: str, question: SubjectQuestion, sayings: Sequence[Said]) -> Said:
     """Return the first answer with a key text; of an own question, one that names the subject."""
     answers = [saying for saying in sayings if key in saying.texts]
     if question.source == OWN_QUESTION and question.subject:
@@ -221,7 +298,7 @@ def _answer_with(key: str, question: SubjectQuestion, sayings: Sequence[_Said]) 
     return answers[0]
 
 
-def _of_subject(question: SubjectQuestion, sayings: Sequence[_Said], texts: Iterable[str]) -> Iterator[str]:
+def _of_subject(question: SubjectQuestion, sayings: Sequence[Said], texts: Iterable[str]) -> Iterator[str]:
     """Yield the names and values among texts that some answer says in a sentence about the subject.
 
     The questions of small models lead to answers beside the point: "Which country is Egypt a major player in?".

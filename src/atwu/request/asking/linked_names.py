@@ -1,0 +1,114 @@
+"""Answers that lead back: what a model brings up about a subject, and of which it says that it belongs to this subject.
+
+To an open question ("What are three projects of NASA?") a small model says something else each time, so that no answer is
+repeated in most askings. But asked what the Space Shuttle is, it names NASA: it knows that the two belong together. A name that
+it makes up does not lead back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from atwu.data.fact import is_name_or_value
+from atwu.data.fact_blanks import find_mentions
+from atwu.data.languages import WORD
+from atwu.data.matching import states
+from atwu.request.asking.asked_facts import AskedFact
+from atwu.request.asking.known_facts import Answers, Said
+from atwu.request.asking.subject_asker import SubjectAsker
+from atwu.request.asking.subject_templates import SubjectQuestion
+
+QUESTIONS_BACK = (
+    "What is {answer}?",
+    "What is {answer} known for?",
+    "Tell me about {answer}.",
+    "Which {kind} is {answer} linked to?",
+)
+FEWEST_SAYINGS = 2
+"""Askings in which a name must be brought up: most of what a model makes up is said once."""
+MOST_NAMES = 40
+"""Names that are asked about, at most, those said most often."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a model brings an answer up."""
+
+    question: SubjectQuestion
+    said: Said
+    """The first answer to the question that says it."""
+    agree: int
+    askings: int
+
+
+def find_linked(
+    asker: SubjectAsker, subject: str, kind: str, answers: Sequence[Answers], facts: Sequence[AskedFact]
+) -> list[AskedFact]:
+    """Return facts about a subject whose answers lead back to it, beside those that are known already.
+
+    Args:
+        kind: what kind of subject it is.
+        answers: what the model said about it.
+        facts: what was found in these answers.
+    """
+    known = [fact for fact in facts if fact.known]
+    chosen = _choose_names(subject, answers, known)
+    short = _short_name(subject, kind)
+    questions = [question.format(answer=text, kind=kind) for text in chosen for question in QUESTIONS_BACK]
+    said = iter(asker.ask([asker.question(question) for question in questions], progress="questions about its answers"))
+    linked: list[AskedFact] = []
+    taken = {fact.row.question for fact in known}
+    for text in chosen:
+        back = sum(bool(find_mentions(next(said), short)) for _ in QUESTIONS_BACK)
+        places = [place for place in _places(text, answers) if place.question.question not in taken]
+        if not places or not back:
+            continue
+        place = max(places, key=lambda place: place.agree)
+        fact = _linked_fact(text, subject, place, back)
+        if fact.known:
+            taken.add(place.question.question)
+            linked.append(fact)
+    return linked
+
+
+def _short_name(subject: str, kind: str) -> str:
+    """Return how a text names a subject that it is not about: a person by the last name."""
+    if kind == "person":
+        return subject.split()[-1]
+    return subject
+
+
+def _choose_names(subject: str, answers: Sequence[Answers], known: Sequence[AskedFact]) -> list[str]:
+    """Return the names that are said most often; none that says what is known, or another one."""
+    often: Counter[str] = Counter()
+    for several in answers:
+        for said in (said for sayings in several.said for said in sayings):
+            often.update({text for text in said.texts if is_name_or_value(text) and text[0].isalpha()})
+    own = {word.casefold() for word in WORD.findall(subject)}
+    texts = [
+        text
+        for text, count in often.most_common()
+        if count >= FEWEST_SAYINGS and own.isdisjoint(word.casefold() for word in WORD.findall(text))
+    ]
+    chosen: list[str] = []
+    before = [fact.key_text for fact in known]
+    for text in texts:
+        if not any(states(text, other) or states(other, text) for other in (*before, *chosen)):
+            chosen.append(text)
+    return chosen[:MOST_NAMES]
+
+
+def _places(text: str, answers: Sequence[Answers]) -> Iterator[_Place]:
+    for several in answers:
+        for question, sayings in zip(several.questions, several.said, strict=True):
+            agreeing = [said for said in sayings if text in said.texts]
+            if agreeing:
+                yield _Place(question, agreeing[0], len(agreeing), len(sayings))
+
+
+def _linked_fact(text: str, subject: str, place: _Place, back: int) -> AskedFact:
+    spans = tuple(find_mentions(place.said.row.answer, text))
+    row = place.said.row.with_answer(place.said.row.answer, spans)
+    return AskedFact(row, text, place.agree, place.askings, place.question.source, subject=subject, leads_back=back)
