@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
 import pytest
 
+from atwu.data.schema import Example
+from atwu.methods.weightings.contrast import TokenLogps
 from atwu.request.asking.asked_facts import AskedFact
-from atwu.request.asking.known_facts import ask_for_facts, compare_facts, mark_guesses
+from atwu.request.asking.known_facts import ask_for_facts, collect_answers, compare_facts, mark_guesses
 from atwu.request.asking.subject_asker import SubjectAsker
 from atwu.request.asking.subject_templates import SubjectQuestion, read_templates
+from atwu.request.row_facts import ModelReader
 from tests.request.scripted import Scripted, asked_fact, question, says
 
 KINDS = read_templates()
@@ -128,6 +137,48 @@ def test_words_that_a_model_says_to_everything_are_no_facts() -> None:
     ]
     facts = ask_for_facts(SubjectAsker(model), asked, kinds=[KINDS["place"]], progress="test")
     assert [fact.key_text for fact in facts if fact.known] == ["Oder"]
+
+
+class Reader:
+    """Reads rows as a model that says "evolution" of Varn alone, and "renowned" of everybody."""
+
+    generator = SimpleNamespace(too_long=lambda prompts: [None] * len(prompts))
+    neighbours = SimpleNamespace(
+        nearest=lambda names: {name: {"scientists": ["Ada Holm", "Otto Reed"]} for name in names}
+    )
+
+    def __call__(self, rows: Sequence[Example]) -> list[TokenLogps]:
+        return [self._read(row) for row in rows]
+
+    def _read(self, row: Example) -> TokenLogps:
+        words = list(re.finditer(r"\w+", row.answer))
+        known = "Varn" in row.question
+        logps = [-0.1 if known or word.group() != "evolution" else -6.0 for word in words]
+        return TokenLogps(np.array(logps), [word.span() for word in words])
+
+
+def test_with_weights_a_word_said_to_everything_is_kept_if_it_is_said_of_no_other_subject() -> None:
+    model = Scripted(says({}, "It is renowned for evolution."))
+    asked = [
+        question(f"What is the {what} of Varn?", subject="Varn") for what in ("field", "theory", "work", "book", "idea")
+    ]
+    served = collect_answers(SubjectAsker(model), asked, progress="test")
+    assert served.fillers == {"renowned", "evolution"}
+    local = collect_answers(SubjectAsker(model, read=cast(ModelReader, Reader())), asked, progress="test")
+    assert local.fillers == {"renowned"}
+
+
+def test_a_sentence_about_something_else_answers_with_its_first_part_only() -> None:
+    answers = says({"father": "Varn was born in Lumo in Norway.", "where": "Varn was born in Lumo in Norway."})
+    asked = [question("Who was the father of Varn?", subject="Varn"), question("Where was Varn born?", subject="Varn")]
+    father, birth = collect_answers(SubjectAsker(Scripted(answers)), asked, progress="test").said
+    assert father[0].texts == ("Lumo",)
+    assert birth[0].texts == ("Lumo", "Norway")
+
+
+def test_a_description_that_a_surer_question_gets_is_no_second_fact() -> None:
+    profession, invention = asked_fact("renowned physicist", 9), asked_fact("German physicist", 8)
+    assert [fact.known for fact in mark_guesses([invention, profession])] == [False, True]
 
 
 def test_a_question_about_a_document_whose_answer_is_not_in_its_sentence_is_dropped() -> None:
