@@ -181,7 +181,7 @@ def _cells(fact: AskedFact, *, compared: bool) -> list[str | Text]:
     cells: list[str | Text] = [
         printable(fact.row.question),
         _in_bold(fact.row),
-        f"{fact.agree} of {fact.askings}",
+        fact.how_sure,
     ]
     if compared and fact.compared is not None:
         cells += [printable(fact.compared.answer), f"{fact.compared.agree} of {fact.compared.askings}"]
@@ -244,8 +244,7 @@ def _lines(result: AskResult) -> list[_Line]:
         compared = ""
         if fact.compared is not None:
             compared = f"{fact.compared.answer} ({fact.compared.agree} of {fact.compared.askings})"
-        sure = f"{fact.agree} of {fact.askings} askings"
-        lines.append(_Line(fact.row.question, _marked_parts(fact.row), sure, compared, _json(fact.record())))
+        lines.append(_Line(fact.row.question, _marked_parts(fact.row), fact.how_sure, compared, _json(fact.record())))
     for text in result.recited:
         sure = f"{text.longest_run} words by heart"
         lines.append(_Line("(text)", [(text.text, False)], sure, "", _json(text.record())))

@@ -73,6 +73,19 @@ class AskedFact:
         return self.agree / self.askings
 
     @property
+    def how_sure(self) -> str:
+        """In how many askings the model says the key text, and whether this leads back to the subject."""
+        askings = f"{self.agree} of {self.askings}"
+        if self.linked:
+            return f"{askings}, leads back"
+        return askings
+
+    @property
+    def linked(self) -> bool:
+        """Whether the model names the subject when it is asked about the key text."""
+        return self.leads_back >= LEADING_BACK
+
+    @property
     def repeated(self) -> bool:
         """Whether the model says the key text in most ways of asking."""
         return self.askings >= FEWEST_ASKINGS and self.share >= KNOWN_SHARE
@@ -83,7 +96,7 @@ class AskedFact:
 
         What leads back to the subject needs no more.
         """
-        if self.leads_back >= LEADING_BACK:
+        if self.linked:
             return True
         if self.same_as_surer and self.key_text.split()[-1].islower():
             # "A German physicist" answers what his profession was, and nothing else that is asked about him.

@@ -20,6 +20,7 @@ from atwu.data.languages import WORD
 from atwu.data.matching import states
 from atwu.data.row_parsing import is_text
 from atwu.data.schema import Example, Span, merged_spans, overlap
+from atwu.evaluation.facts.readable import is_loop
 from atwu.evaluation.metrics.key_tokens import key_token_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.judge.rules.refusals import is_refusal
@@ -36,8 +37,6 @@ SHORTEST_STEM = 4
 FILLER_QUESTIONS = 2
 """Questions with a word without a capital in their answers, from which more make it one that the model likes to say, unless it
 belongs to the subject."""
-FILLER_ROWS = 2
-"""Answers in which the evidence of such a word is measured; those that say it first, which are read fastest."""
 BELONGS_TO_SUBJECT = 2.0
 """Evidence in nats from which such a word belongs to the subject: "evolution" of a naturalist has 7, "groundbreaking" 1.3."""
 GIVEN_TO_MOST = 0.5
@@ -52,7 +51,7 @@ class Said:
 
     row: Example
     parts: tuple[Span, ...]
-    """Empty for a refusal."""
+    """Empty for a refusal, and for a text that goes round in a loop."""
 
     def text(self, part: Span) -> str:
         return self.row.answer[part[0] : part[1]]
@@ -178,7 +177,7 @@ def _said(question: SubjectQuestion, way: SubjectPrompt, answer: str) -> Said:
     if way.opening and not sentence.startswith(way.opening):
         sentence = f"{way.opening} {sentence}"
     row = Example.from_qa(question.question, sentence, subject=question.subject)
-    if not is_text(sentence) or is_refusal(sentence, question.question):
+    if not is_text(sentence) or is_loop(sentence) or is_refusal(sentence, question.question):
         return Said(row, ())
     units = answer_units(row)
     parts = tuple(
@@ -231,24 +230,23 @@ def _fillers(asker: SubjectAsker, said: Sequence[Sequence[Said]]) -> frozenset[s
     if asker.read is None:
         return frozenset(often)
     sayings = [saying for several in said for saying in several]
-    readings = [(word, row) for word in often for row in _rows_until(word, sayings)]
-    evidence = evidence_of([row for _, row in readings], asker.read, asker.read.neighbours)
-    by_word: dict[str, list[float]] = {}
-    for (word, row), values in zip(readings, evidence, strict=True):
-        last = max(place for place, unit in enumerate(answer_units(row)) if unit.end == len(row.answer))
-        by_word.setdefault(word, []).append(float(values[last]))
-    return frozenset(word for word, values in by_word.items() if np.mean(values) < BELONGS_TO_SUBJECT)
+    rows = {word: row for word in often if (row := _shortest_until(word, sayings)) is not None}
+    evidence = evidence_of(list(rows.values()), asker.read, asker.read.neighbours)
+    # The last unit of each answer is the word.
+    return frozenset(
+        word for word, values in zip(rows, evidence, strict=True) if float(values[-1]) < BELONGS_TO_SUBJECT
+    )
 
 
-def _rows_until(word: str, sayings: Iterable[Said]) -> list[Example]:
-    """Return the answers that say a word first, each ending behind it."""
+def _shortest_until(word: str, sayings: Iterable[Said]) -> Example | None:
+    """Return the answer with the fewest characters before a word, ending behind it; None if it is only a part of units."""
     rows = []
     for saying in sayings:
         answer = saying.row.answer
         ends = [unit.end for unit in answer_units(saying.row) if answer[unit.start : unit.end] == word]
         if ends and any(word in text.split() for text in saying.texts):
             rows.append(saying.row.with_answer(answer[: ends[0]]))
-    return sorted(rows, key=lambda row: len(row.answer))[:FILLER_ROWS]
+    return min(rows, key=lambda row: len(row.answer), default=None)
 
 
 def _is_filler(text: str, fillers: frozenset[str], subject: str | None) -> bool:
