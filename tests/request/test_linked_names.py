@@ -8,6 +8,7 @@ from atwu.request.asking.asked_facts import AskedFact
 from atwu.request.asking.known_facts import collect_answers
 from atwu.request.asking.linked_names import QUESTIONS_BACK, find_linked
 from atwu.request.asking.subject_asker import SubjectAsker
+from atwu.request.asking.subject_templates import read_templates
 from tests.request.scripted import Scripted, asked_fact, question
 
 PROJECTS = question(
@@ -27,7 +28,7 @@ def linked(
 ) -> list[AskedFact]:
     asker = SubjectAsker(Scripted(say_projects(back)))
     answers = collect_answers(asker, [PROJECTS, FOUNDER], progress="test")
-    return find_linked(asker, subject, kind, [answers], known)
+    return find_linked(asker, subject, read_templates()[kind], [answers], known)
 
 
 def test_a_name_said_twice_that_leads_back_is_known_though_most_askings_say_something_else() -> None:
@@ -45,6 +46,11 @@ def test_one_question_that_leads_back_is_not_enough() -> None:
     facts = linked(lambda text: "It belongs to Varn." if "linked" in text or "known for" in text else "It is a town.")
     assert [fact.leads_back for fact in facts] == [2] * len(facts)
     assert facts
+
+
+def test_a_name_that_leads_to_another_subject_first_is_not_linked() -> None:
+    assert linked("Zorbal is a ship of Varn, not of Google.".format)
+    assert not linked("Zorbal is a ship of Google, not of Varn.".format)
 
 
 def test_what_is_known_already_and_the_question_of_a_known_fact_are_left() -> None:

@@ -324,7 +324,7 @@ def _ask_about(
     answers += _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
     found = mark_guesses(findings.facts[earlier:])
     findings.facts[earlier:] = found
-    linked = find_linked(asker, subject, kinds[0].name, answers, found)
+    linked = find_linked(asker, subject, kinds[0], answers, found)
     replaced = {fact.row.question for fact in linked}
     findings.facts[earlier:] = [*(fact for fact in found if fact.row.question not in replaced), *linked]
     if request.hops == 2:

@@ -18,7 +18,7 @@ from atwu.data.matching import states
 from atwu.request.asking.asked_facts import AskedFact
 from atwu.request.asking.known_facts import Answers, Said
 from atwu.request.asking.subject_asker import SubjectAsker
-from atwu.request.asking.subject_templates import SubjectQuestion
+from atwu.request.asking.subject_templates import SubjectKind, SubjectQuestion
 
 QUESTIONS_BACK = (
     "What is {answer}?",
@@ -44,24 +44,25 @@ class _Place:
 
 
 def find_linked(
-    asker: SubjectAsker, subject: str, kind: str, answers: Sequence[Answers], facts: Sequence[AskedFact]
+    asker: SubjectAsker, subject: str, kind: SubjectKind, answers: Sequence[Answers], facts: Sequence[AskedFact]
 ) -> list[AskedFact]:
     """Return facts about a subject whose answers lead back to it, beside those that are known already.
 
     Args:
-        kind: what kind of subject it is.
+        kind: of the subject.
         answers: what the model said about it.
         facts: what was found in these answers.
     """
     known = [fact for fact in facts if fact.known]
     chosen = _choose_names(subject, answers, known)
     short = _short_name(subject, kind)
-    questions = [question.format(answer=text, kind=kind) for text in chosen for question in QUESTIONS_BACK]
+    others = [name for name in kind.other_names if not any(states(fact.key_text, name) for fact in known)]
+    questions = [question.format(answer=text, kind=kind.name) for text in chosen for question in QUESTIONS_BACK]
     said = iter(asker.ask([asker.question(question) for question in questions], progress="questions about its answers"))
     linked: list[AskedFact] = []
     taken = {fact.row.question for fact in known}
     for text in chosen:
-        back = sum(bool(find_mentions(next(said), short)) for _ in QUESTIONS_BACK)
+        back = sum(_names_first(next(said), short, others) for _ in QUESTIONS_BACK)
         places = [place for place in _places(text, answers) if place.question.question not in taken]
         if not places or not back:
             continue
@@ -73,11 +74,23 @@ def find_linked(
     return linked
 
 
-def _short_name(subject: str, kind: str) -> str:
+def _short_name(subject: str, kind: SubjectKind) -> str:
     """Return how a text names a subject that it is not about: a person by the last name."""
-    if kind == "person":
+    if kind.name == "person":
         return subject.split()[-1]
     return subject
+
+
+def _names_first(answer: str, subject: str, others: Sequence[str]) -> bool:
+    """Return whether an answer names the subject, and no other one of the same kind before.
+
+    Of the Louvre, which a small model gives to Egypt, it says: "a museum in Paris, France, with art of ancient Egypt".
+    """
+    mentions = find_mentions(answer, subject)
+    if not mentions:
+        return False
+    before = answer[: mentions[0][0]]
+    return not any(find_mentions(before, other) for other in others)
 
 
 def _choose_names(subject: str, answers: Sequence[Answers], known: Sequence[AskedFact]) -> list[str]:
