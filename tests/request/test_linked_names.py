@@ -53,6 +53,16 @@ def test_a_name_that_leads_to_another_subject_first_is_not_linked() -> None:
     assert not linked("Zorbal is a ship of Google, not of Varn.".format)
 
 
+def test_another_subject_of_the_same_kind_is_not_forgotten_with_this_one() -> None:
+    said = iter(["Google.", "Quell.", "A project of Varn is Google."])
+    asker = SubjectAsker(
+        Scripted(lambda text: "It is a rival of Varn." if "Google" in text else next(said, "Nothing."))
+    )
+    answers = collect_answers(asker, [PROJECTS], progress="test")
+    assert not find_linked(asker, "Varn", read_templates()["organisation"], [answers], [])
+    assert find_linked(asker, "Varn", read_templates()["event"], [answers], [])
+
+
 def test_what_is_known_already_and_the_question_of_a_known_fact_are_left() -> None:
     back = "Zorbal is a ship of Varn.".format
     assert "Zorbal" not in [fact.key_text for fact in linked(back, asked_fact("Zorbal", 9))]

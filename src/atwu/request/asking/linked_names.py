@@ -54,7 +54,7 @@ def find_linked(
         facts: what was found in these answers.
     """
     known = [fact for fact in facts if fact.known]
-    chosen = _choose_names(subject, answers, known)
+    chosen = _choose_names(subject, kind, answers, known)
     short = _short_name(subject, kind)
     others = [name for name in kind.other_names if not any(states(fact.key_text, name) for fact in known)]
     questions = [question.format(answer=text, kind=kind.name) for text in chosen for question in QUESTIONS_BACK]
@@ -93,8 +93,11 @@ def _names_first(answer: str, subject: str, others: Sequence[str]) -> bool:
     return not any(find_mentions(before, other) for other in others)
 
 
-def _choose_names(subject: str, answers: Sequence[Answers], known: Sequence[AskedFact]) -> list[str]:
-    """Return the names that are said most often; none that says what is known, or another one."""
+def _choose_names(subject: str, kind: SubjectKind, answers: Sequence[Answers], known: Sequence[AskedFact]) -> list[str]:
+    """Return the names that are said most often; none that says what is known, or another one.
+
+    Nor another subject of the same kind: Canada leads back to the United States, but is not to be forgotten with them.
+    """
     often: Counter[str] = Counter()
     for several in answers:
         for said in (said for sayings in several.said for said in sayings):
@@ -103,7 +106,9 @@ def _choose_names(subject: str, answers: Sequence[Answers], known: Sequence[Aske
     texts = [
         text
         for text, count in often.most_common()
-        if count >= FEWEST_SAYINGS and own.isdisjoint(word.casefold() for word in WORD.findall(text))
+        if count >= FEWEST_SAYINGS
+        and text not in kind.other_names
+        and own.isdisjoint(word.casefold() for word in WORD.findall(text))
     ]
     chosen: list[str] = []
     before = [fact.key_text for fact in known]
