@@ -34,6 +34,7 @@ def linked(
 def test_a_name_said_twice_that_leads_back_is_known_though_most_askings_say_something_else() -> None:
     (fact,) = linked(lambda text: "Zorbal is a ship of Varn." if "Zorbal" in text else "Quell is a town.")
     assert (fact.key_text, fact.row.question) == ("Zorbal", "What are the projects of Varn?")
+    assert fact.row.paraphrases == ("Which project is Varn known for?",)
     assert fact.share < 1
     assert fact.leads_back == len(QUESTIONS_BACK)
     assert fact.known

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atwu.data.fact import is_name_or_value
 from atwu.data.fact_blanks import find_mentions
@@ -128,5 +128,5 @@ def _places(text: str, answers: Sequence[Answers]) -> Iterator[_Place]:
 
 def _linked_fact(text: str, subject: str, place: _Place, back: int) -> AskedFact:
     spans = tuple(find_mentions(place.said.row.answer, text))
-    row = place.said.row.with_answer(place.said.row.answer, spans)
+    row = replace(place.said.row, forget_spans=spans, paraphrases=place.question.paraphrases)
     return AskedFact(row, text, place.agree, place.askings, place.question.source, subject=subject, leads_back=back)

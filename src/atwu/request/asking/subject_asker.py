@@ -227,7 +227,7 @@ def find_subject_kind(asker: SubjectAsker, name: str, kinds: Mapping[str, Subjec
     for other in _closest_names(asker, name):
         listed = _listed_kind(other, kinds)
         if listed is not None:
-            return FoundKind((listed,), f"{name}: asked about as a {listed.name}, like {other} (--kind changes it)")
+            return FoundKind((listed,), f"{name}: kind {listed.name}, like {other} (--kind changes it)")
     if ranked:
         return _voted(name, kinds, ranked[:1], len(answers))
     return FoundKind(
@@ -262,7 +262,7 @@ def _voted(name: str, kinds: Mapping[str, SubjectKind], ranked: list[tuple[str, 
             f"Both are asked about; --kind {first} keeps one."
         )
         return FoundKind((kinds[first], kinds[second]), note)
-    return FoundKind((kinds[first],), f"{name}: asked about as a {first}, as {votes} of {answers} answers say")
+    return FoundKind((kinds[first],), f"{name}: kind {first}, as {votes} of {answers} answers say")
 
 
 def _kind_in(answer: str, name: str, kinds: Mapping[str, SubjectKind]) -> str | None:
