@@ -1,7 +1,8 @@
 """Compute the weights of `is_refusal` from labelled answers: `python scripts/train_refusals.py`.
 
 Reads scripts/refusal_examples.jsonl (`language`, `refusal`, `question`, `text`), the refusals of the package itself, and
-plain answers: of a small model to general questions, names, and frequent words. Writes
+plain answers: sentences of everyday life (scripts/plain_sentences.jsonl), answers of a small model to general questions, names,
+and frequent words. Writes
 src/atwu/judge/rules/refusals.safetensors. With `--folds N` it writes nothing, and prints how the answers of each N-th are
 told by the weights from the others.
 """
@@ -28,15 +29,18 @@ from atwu.judge.rules.refusals import FEATURES, HASHES, WEIGHTS_FILE, refusal_fe
 from atwu.methods.weightings.related_names import names_by_kind
 
 EXAMPLES = Path(__file__).with_name("refusal_examples.jsonl")
+SENTENCES = Path(__file__).with_name("plain_sentences.jsonl")
 ANSWERS = Path(str(files("atwu.evaluation").joinpath("shipped_generations.json")))
 LEAST_ANSWERS = 2
 """Answers in which a word, or part of one, must be to have a weight."""
 INVERSE_PENALTY = 1.5
 """C of scikit-learn; 1.5 to 15 tell the folds equally well."""
-SHIFT = 0.6
+SHIFT = 0.8
 """Added to the log-odds, so that the folds have about the same recall and precision (in steps of .2)."""
 PLAIN_WEIGHT = 0.1
 """Of a shipped answer or a word, since these are easy."""
+SENTENCE_WEIGHT = 0.3
+"""Of a plain sentence, such as "Ich liebe dich.": with 1, fewer of the hard answers are told apart."""
 LANGUAGES = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "zh")
 WORDS = slice(2000, 12000, 200)
 """Ranks of frequent words that stand for answers of a word or two; more frequent ones are words of refusals, too."""
@@ -59,6 +63,8 @@ def further_examples() -> list[dict[str, Any]]:
         {"refusal": False, "question": "", "text": text, "weight": PLAIN_WEIGHT}
         for text in [*short, *(text for text, _ in shipped if text.strip())]
     ]
+    sentences = [json.loads(line)["text"] for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
+    plain += [{"refusal": False, "question": "", "text": text, "weight": SENTENCE_WEIGHT} for text in sentences]
     return own + plain
 
 

@@ -15,6 +15,7 @@ from atwu.data.alternates import REFUSALS
 from atwu.judge.rules.refusals import WEIGHTS_FILE, is_broken_refusal, is_refusal, is_yes_or_no
 
 HELD_OUT = Path(__file__).with_name("refusals_held_out.jsonl")
+SENTENCES = Path(__file__).with_name("plain_sentences.jsonl")
 TRAINING = Path(__file__).parents[2] / "scripts/train_refusals.py"
 
 
@@ -24,6 +25,12 @@ def test_answers_that_the_weights_were_not_computed_from() -> None:
     right = sum(said and case["refusal"] for said, case in zip(found, cases, strict=True))
     assert right / sum(case["refusal"] for case in cases) > 0.85
     assert right / sum(found) > 0.85
+
+
+def test_sentences_of_everyday_life_that_the_weights_were_not_computed_from() -> None:
+    """One in three was taken for a refusal when there were no such sentences among the examples."""
+    sentences = [json.loads(line)["text"] for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
+    assert sum(map(is_refusal, sentences)) / len(sentences) < 0.25
 
 
 def test_the_weights_are_those_of_the_examples() -> None:
