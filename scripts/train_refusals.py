@@ -40,7 +40,7 @@ SHIFT = 0.8
 PLAIN_WEIGHT = 0.1
 """Of a shipped answer or a word, since these are easy."""
 SENTENCE_WEIGHT = 0.3
-"""Of a plain sentence, such as "Ich liebe dich.": with 1, fewer of the hard answers are told apart."""
+"""Of a plain sentence, such as "Ich liebe dich.": with 1, fewer of the hard answers are found."""
 LANGUAGES = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pt", "ru", "zh")
 WORDS = slice(2000, 12000, 200)
 """Ranks of frequent words that stand for answers of a word or two; more frequent ones are words of refusals, too."""
