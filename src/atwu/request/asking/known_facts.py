@@ -233,9 +233,8 @@ def _fillers(asker: SubjectAsker, said: Sequence[Sequence[Said]]) -> frozenset[s
     rows = {word: row for word in often if (row := _shortest_until(word, sayings)) is not None}
     evidence = evidence_of(list(rows.values()), asker.read, asker.read.neighbours)
     # The last unit of each answer is the word.
-    return frozenset(
-        word for word, values in zip(rows, evidence, strict=True) if float(values[-1]) < BELONGS_TO_SUBJECT
-    )
+    of_subject = {word for word, values in zip(rows, evidence, strict=True) if float(values[-1]) >= BELONGS_TO_SUBJECT}
+    return frozenset(often) - of_subject
 
 
 def _shortest_until(word: str, sayings: Iterable[Said]) -> Example | None:

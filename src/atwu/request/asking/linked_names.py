@@ -15,6 +15,7 @@ from atwu.data.fact import is_name_or_value
 from atwu.data.fact_blanks import find_mentions
 from atwu.data.languages import WORD
 from atwu.data.matching import states
+from atwu.data.schema import merged_spans
 from atwu.request.asking.asked_facts import AskedFact
 from atwu.request.asking.known_facts import Answers, Said
 from atwu.request.asking.subject_asker import SubjectAsker
@@ -127,6 +128,8 @@ def _places(text: str, answers: Sequence[Answers]) -> Iterator[_Place]:
 
 
 def _linked_fact(text: str, subject: str, place: _Place, back: int) -> AskedFact:
-    spans = tuple(find_mentions(place.said.row.answer, text))
+    part = place.said.parts[place.said.texts.index(text)]
+    # What a mention leaves out would be held in place.
+    spans = merged_spans([part, *find_mentions(place.said.row.answer, text)])
     row = replace(place.said.row, forget_spans=spans, paraphrases=place.question.paraphrases)
     return AskedFact(row, text, place.agree, place.askings, place.question.source, subject=subject, leads_back=back)
