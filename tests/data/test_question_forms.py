@@ -21,6 +21,7 @@ from atwu.data.question_forms import (
     read_forms,
     write_forms,
 )
+from atwu.data.row_subject import names_in_question
 from atwu.data.schema import Example, Message
 
 ENGLISH = form_phrases()["en"]
@@ -416,6 +417,13 @@ def test_a_subject_inside_a_longer_word_is_not_replaced() -> None:
     assert not {"reversed", "who_is_meant", "reversed_question"} & set(write(garment))
     capital = labelled("首都は?", "日本の首都は東京です。", "東京", subject="日本")
     assert "____の首都は東京です。" in write(capital, "reversed")["reversed"].row.question
+
+
+def test_a_name_is_found_across_several_spaces_but_not_across_lines() -> None:
+    spaced = labelled("Welche Krankheit hat Anna  Berg?", "Anna Berg hat Gicht.", "Gicht")
+    assert write(spaced, "reversed")["reversed"].row.answer == "Anna Berg"
+    options = Example.from_qa("Was hat Anna Berg?\nA) Rheuma\nB) Gicht", "B) Gicht")
+    assert [*names_in_question(options)] == ["Anna Berg", "Anna", "Berg"]
 
 
 def test_rows_have_different_prompts_of_a_reversed_form_each_always_the_same() -> None:

@@ -24,8 +24,9 @@ _PARTICLES = frozenset(
 """Words without a capital inside names."""
 _CAPITALIZED = r"[^\W\da-zß-öø-ÿа-яё_][\w.’-]*"
 _PARTICLE = "|".join(map(re.escape, sorted(_PARTICLES)))
-_NAME = re.compile(rf"{_CAPITALIZED}(?:(?:\s+(?:{_PARTICLE}))*\s+(?:{_CAPITALIZED}|\d+))*|\d[\d.,:/-]*")
-"""A run of capitalized words and numbers, with particles between them; or a number."""
+_SPACE = r"[^\S\n]+"
+_NAME = re.compile(rf"{_CAPITALIZED}(?:(?:{_SPACE}(?:{_PARTICLE}))*{_SPACE}(?:{_CAPITALIZED}|\d+))*|\d[\d.,:/-]*")
+"""A run of capitalized words and numbers in one line, with particles between them; or a number."""
 _SHORT_INITIALS = 4
 """Letters of initials, at most, that name a kind of thing rather than a thing: "the IBAN of Mia Kern"."""
 _SHORT_NUMBER = 3
@@ -155,7 +156,9 @@ def _without_nouns(names: list[str], question: str, articles: Collection[str]) -
     runs = [name for name in names if " " in name]
     kept: list[str] = []
     for name in names:
-        before = question[: question.index(name)].split()[-1:]
+        # A name has one space between its words, where the question may have several.
+        place = re.search(r"\s+".join(map(re.escape, name.split())), question)
+        before = question[: place.start()].split()[-1:] if place else []
         is_noun = any(word.lower() in articles for word in before) and (
             " " not in name or not _PARTICLES.isdisjoint(name.split())
         )
