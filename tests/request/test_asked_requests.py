@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from atwu import unlearn as unlearn_here
 from atwu.benchmarks.people_rows import people
 from atwu.benchmarks.sources import load_rows
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 from atwu.errors import UsageError
 from atwu.evaluation.facts.askings import AS_WRITTEN, CHAINED, chained_askings
 from atwu.evaluation.facts.fact_table import FactTable
@@ -24,6 +25,7 @@ from atwu.request.asking import subject_templates
 from atwu.request.asking.ask import AskRequest
 from atwu.request.asking.ask_result import AskResult
 from atwu.request.asking.asked_facts import AskedFact
+from atwu.request.asking.subject_templates import CHAIN, TRAINED_CHAIN
 from atwu.request.finished_request import FinishedRequest
 from atwu.request.request_folder import RequestFolder
 from atwu.request.verdict import QUESTIONS_KEPT, state_counts
@@ -158,6 +160,21 @@ def test_a_person_is_compared_with_other_persons_and_a_place_with_all_names(tmp_
     assert like("place") == ()
     assert set(names_by_kind()["scientists"]) <= set(like("person"))
     assert not set(names_by_kind()["countries"]) & set(like("person"))
+
+
+def test_of_the_questions_about_answers_half_are_kept_from_training(tmp_path: Path) -> None:
+    files = RequestFolder(tmp_path)
+    about = replace(BACK, messages=(Message("user", "What is Lumo?"),))
+    facts = (
+        AskedFact(CAPITAL, "Lumo", 8, 8, "template", subject="Varn"),
+        AskedFact(BACK, "Varn", 2, 4, CHAIN, subject="Lumo", leads_back=2),
+        AskedFact(about, "Varn", 2, 4, TRAINED_CHAIN, subject="Lumo", leads_back=2),
+    )
+    files.write_asked(AskResult("model", "Varn", facts, names=("Varn",), kinds=("place",)), {})
+    recorded = asked_rows._recorded(AskedSource(names=("Varn",)), files, files)
+    assert [row.question for row in recorded.forget.rows] == [CAPITAL.question]
+    assert [row.question for row in recorded.chained] == [BACK.question]
+    assert [row.question for row in recorded.trained_chained] == ["What is Lumo?"]
 
 
 def test_rows_that_a_model_said_do_not_outlive_their_request(tmp_path: Path) -> None:

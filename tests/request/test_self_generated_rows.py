@@ -98,6 +98,13 @@ def test_forget_rows_get_what_the_model_says_to_each_form(answers: dict[str, str
     assert self_generated_forget_rows(UNUSED, [TOKYO], forms=(), system=None) == ()
 
 
+def test_questions_about_the_facts_are_further_forget_rows_as_they_are(answers: dict[str, str]) -> None:
+    back = Example.from_qa("What is Tokyo?", "Tokyo is a city in Japan.", forget_spans=((19, 24),), subject="Tokyo")
+    (choice,) = self_generated_forget_rows(UNUSED, [TOKYO], forms=(), system=None, about_answers=[back])
+    assert load_rows(choice.value).rows == (back,)
+    assert "1 to questions about the facts" in choice.reason
+
+
 def test_requests_that_name_only_the_subject_give_forget_rows_if_the_answer_states_the_fact(
     answers: dict[str, str],
 ) -> None:

@@ -1,7 +1,7 @@
 """Forget rows of a request that gives names or questions: the original model is asked what it says, once, before training.
 
 The rows are written into the request's folder, so that a run that continues does not ask again. Other ways to write a question
-are its row's paraphrases, and questions about the answers are kept apart: both are measured, and never trained on.
+are its row's paraphrases, and half of the questions about the answers are kept apart: both are measured, and never trained on.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class AskedRows:
     """The forget rows; their source is the file in the finished run."""
     chained: Sequence[Example] = ()
     """Questions about their answers that lead back to a name; `subject` is the answer. They are only measured."""
+    trained_chained: Sequence[Example] = ()
+    """Other such questions, which are further forget rows."""
     like: tuple[str, ...] = ()
     """Names with which the model's knowledge is compared: for a person those of other persons; empty for all."""
 
@@ -184,7 +186,13 @@ def _recorded(asked: AskedSource, files: RequestFolder, finished: RequestFolder)
     like: tuple[str, ...] = ()
     if files.asked_kinds() == (PERSON,):
         like = read_templates()[PERSON].other_names
-    return AskedRows(asked, LoadedRows(rows, str(finished.rows_file)), files.rows("chained") or (), like)
+    return AskedRows(
+        asked,
+        LoadedRows(rows, str(finished.rows_file)),
+        chained=files.rows("chained") or (),
+        trained_chained=files.rows("trained_chained") or (),
+        like=like,
+    )
 
 
 def flags_of(asked: AskedRows | None, forget: str) -> Mapping[str, Any]:

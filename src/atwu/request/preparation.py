@@ -327,7 +327,9 @@ def _further_rows(
     further: tuple[Choice, ...] = ()
     with bfloat16_weights(original.network, training.bf16):
         if "further_forget" not in request.options:
-            further += self_generated_forget_rows(original.generator, written.forget, forms=forms, system=system)
+            further += self_generated_forget_rows(
+                original.generator, written.forget, forms=forms, system=system, about_answers=request.trained_chained
+            )
         if written.own_answers and _adds_rows(request):
             further += self_generated_retain_rows(
                 original.generator,

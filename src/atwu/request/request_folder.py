@@ -24,6 +24,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.facts.fact_table import FactTable, read_fact_table
 from atwu.evaluation.result import STRICT, row_id
 from atwu.request.asking.ask_result import AskResult, write_records
+from atwu.request.asking.subject_templates import CHAIN, TRAINED_CHAIN
 from atwu.request.auto_settings import Choice
 from atwu.request.neighbours import Neighbours
 from atwu.request.regression_check import Baseline
@@ -37,7 +38,9 @@ HISTORY_NAME = "history.json"
 ANSWERS_NAME = "answers_{}.json"
 MEASURED_RETAIN_NAME = "measured_retain.json"
 ROWS_NAME, CHAINED_NAME, ASKED_NAME = "rows.jsonl", "chained.jsonl", "asked.json"
-"""Of a request that gives names or questions: the forget rows, questions about their answers, and what was asked."""
+TRAINED_CHAINED_NAME = "trained_chained.jsonl"
+"""Of a request that gives names or questions: the forget rows, questions about their answers that are only measured, what was
+asked, and further questions about answers, which are trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ class RequestFolder:
         """Write what the original model said; the key is written last and marks it as complete."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_records(self.rows_file, [fact.record() for fact in result.direct])
-        write_records(self.path / CHAINED_NAME, [fact.record() for fact in result.chained])
+        for name, source in ((CHAINED_NAME, CHAIN), (TRAINED_CHAINED_NAME, TRAINED_CHAIN)):
+            write_records(self.path / name, [fact.record() for fact in result.chained if fact.source == source])
         write_json(self.path / ASKED_NAME, {"key": key, "kinds": list(result.kinds)})
 
     def asked_key(self) -> Mapping[str, Any] | None:
@@ -162,7 +166,7 @@ class RequestFolder:
         if not keep_asked:
             shutil.rmtree(self.path, ignore_errors=True)
             return
-        kept = {ROWS_NAME, CHAINED_NAME, ASKED_NAME}
+        kept = {ROWS_NAME, CHAINED_NAME, TRAINED_CHAINED_NAME, ASKED_NAME}
         entries = [*self.path.iterdir()] if self.path.is_dir() else []
         for entry in entries:
             if entry.name not in kept:
@@ -226,7 +230,7 @@ class RequestFolder:
         return (*own, *(RowFact(**row["fact"]).put_on(retain[row["place"]]) for row in measured))
 
     def rows(self, name: str) -> Sequence[Example] | None:
-        """Read the rows `general`, `neighbours`, `retain`, `rows` or `chained`; None if there are none."""
+        """Read the rows `general`, `neighbours`, `retain`, `rows`, `chained` or `trained_chained`; None if there are none."""
         file = self.path / f"{name}.jsonl"
         if not file.is_file():
             return None

@@ -35,7 +35,12 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’)*]*(?=\s|$)|\n")
 
 
 def self_generated_forget_rows(
-    generator: TransformersGenerator, rows: Sequence[Example], *, forms: Sequence[str], system: str | None
+    generator: TransformersGenerator,
+    rows: Sequence[Example],
+    *,
+    forms: Sequence[str],
+    system: str | None,
+    about_answers: Sequence[Example] = (),
 ) -> tuple[Choice, ...]:
     """Return the model's answers that state the facts of forget rows, as further forget rows.
 
@@ -43,6 +48,7 @@ def self_generated_forget_rows(
 
     Args:
         forms: forms of the question that training uses; empty for the rows as written.
+        about_answers: questions about the facts that the model answers with the subject, to be returned with the others.
     """
     asked = forms or ("question",)
     rows = [row for row in rows if row.chance_run is None]
@@ -56,10 +62,13 @@ def self_generated_forget_rows(
         generator, texts, sampled, system=system, draws=SAMPLED_TEXTS, progress="texts of the forget rows"
     )
     stating = rows_that_state_the_fact([*written, *texts * SAMPLED_TEXTS], answers)
-    if not stating:
+    further = (*stating, *about_answers)
+    if not further:
         return ()
     why = f"{len(stating)} self-generated answers that phrase a fact differently"
-    return (Choice("further_forget", load_rows(stating).source, why),)
+    if about_answers:
+        why = f"{why}, {len(about_answers)} to questions about the facts, which lead back to their subject"
+    return (Choice("further_forget", load_rows(further).source, why),)
 
 
 def self_generated_retain_rows(

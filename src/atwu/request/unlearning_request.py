@@ -115,6 +115,11 @@ class UnlearningRequest:
         """Questions about the answers of the forget rows, which are only measured."""
         return () if self.asked is None else self.asked.chained
 
+    @property
+    def trained_chained(self) -> Sequence[Example]:
+        """Other such questions, which are trained on beside the forget rows."""
+        return () if self.asked is None else self.asked.trained_chained
+
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Return everything that identifies the request, as plain JSON; `config` is made of the options."""
         settings = config.as_plain()

@@ -28,7 +28,7 @@ from atwu.request.asking.known_facts import (
     find_facts,
     mark_guesses,
 )
-from atwu.request.asking.linked_names import find_linked
+from atwu.request.asking.linked_names import LinkedNames
 from atwu.request.asking.subject_asker import (
     SubjectAsker,
     SubjectPrompt,
@@ -324,11 +324,14 @@ def _ask_about(
     answers += _ask_new(findings, asker, own_questions(asker, subject), kinds, progress="its own questions")
     found = mark_guesses(findings.facts[earlier:])
     findings.facts[earlier:] = found
-    linked = find_linked(asker, subject, kinds[0], answers, found)
+    names = LinkedNames(asker, subject, kinds[0])
+    linked = names.find(answers, found)
     replaced = {fact.row.question for fact in linked}
     findings.facts[earlier:] = [*(fact for fact in found if fact.row.question not in replaced), *linked]
     if request.hops == 2:
-        _ask_chained(findings, asker, subject, findings.facts[earlier:], by_name, say)
+        direct = findings.facts[earlier:]
+        findings.facts += names.chained(direct)
+        _ask_chained(findings, asker, subject, direct, by_name, say)
 
 
 def _ask_new(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from atwu._files import write_parts
 from atwu.data.schema import Example
 from atwu.request.asking.asked_facts import AskedFact, RecitedText
-from atwu.request.asking.subject_templates import CHAIN
+from atwu.request.asking.subject_templates import CHAIN, TRAINED_CHAIN
 
 if TYPE_CHECKING:
     import pandas
@@ -63,12 +63,12 @@ class AskResult:
     @property
     def direct(self) -> tuple[AskedFact, ...]:
         """The known facts about the names themselves."""
-        return tuple(fact for fact in self.known if fact.source != CHAIN)
+        return tuple(fact for fact in self.known if fact.source not in (CHAIN, TRAINED_CHAIN))
 
     @property
     def chained(self) -> tuple[AskedFact, ...]:
         """The known questions about answers, which lead back to a name."""
-        return tuple(fact for fact in self.known if fact.source == CHAIN)
+        return tuple(fact for fact in self.known if fact.source in (CHAIN, TRAINED_CHAIN))
 
     @property
     def recited(self) -> tuple[RecitedText, ...]:
@@ -99,7 +99,7 @@ class AskResult:
 
     def summary(self) -> str:
         """Return one sentence: how much is known, or how little agrees."""
-        facts = [fact for fact in self.facts if fact.source != CHAIN]
+        facts = [fact for fact in self.facts if fact.source not in (CHAIN, TRAINED_CHAIN)]
         parts = [_said_about(name, [fact for fact in facts if fact.subject == name]) for name in self.names]
         if not self.names and (facts or not self.texts):
             parts.append(_said_about(self.about, facts))

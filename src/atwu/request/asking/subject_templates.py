@@ -15,8 +15,8 @@ from atwu.methods.weightings.related_names import names_by_kind
 SHIPPED = Path(__file__).with_name("subject_templates.yaml")
 OWN_QUESTION = "own question"
 """Source of a question that the model wrote about its own statement."""
-CHAIN = "chain"
-"""Source of a question about an answer."""
+CHAIN, TRAINED_CHAIN = "chain", "chain, to train on"
+"""Sources of questions about an answer: those that a request only measures, and others."""
 _NAME = "{name}"
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -27,7 +27,7 @@ class SubjectQuestion:
 
     ways: tuple[str, ...]
     source: str
-    """Where it comes from: `template`, `own question`, `chain`, `questions` or `document`."""
+    """Where it comes from: `template`, `own question`, `chain`, `chain, to train on`, `questions` or `document`."""
     subject: str | None = None
     statement: str | None = None
     """Sentence that the question was made of; an answer that it does not say answers something else."""
